@@ -4,8 +4,11 @@ from typing import Any, Literal, overload
 
 from .errors import BackendError as BackendError
 from .errors import BuildError as BuildError
+from .errors import CannotRead as CannotRead
 from .errors import CellcError as CellcError
 from .errors import CellcWarning as CellcWarning
+from .errors import MissingFile as MissingFile
+from .errors import MissingSpec as MissingSpec
 from .errors import ShapeError as ShapeError
 from .errors import SpecError as SpecError
 from .errors import TypeMismatch as TypeMismatch

@@ -83,6 +83,9 @@ def test_nothing_is_left_out():
         public = {key for key, value in there
                   if key[0] != "_" and callable(getattr(value, "__func__", value))}
         assert public <= own
+    from cellc import errors
+    listed = {node.name for node in tree("errors").body if isinstance(node, ast.ClassDef)}
+    assert {key for key, value in vars(errors).items() if isinstance(value, type)} == listed
     names = {node.name for node in functions(tree("__init__").body)}
     imports = [node for node in tree("__init__").body if isinstance(node, ast.ImportFrom)]
     names |= {alias.asname for node in imports for alias in node.names}
