@@ -139,7 +139,7 @@ $(BUILD)/libcell.a: $(RT_OBJECTS) $(BUILD)/config.mk
 	@rm -f $@; ar rcs $@ $(RT_OBJECTS)
 
 # Programs ask for the library by the number of its interface.
-VERSION := $(shell sed -n 's/^\#define CELLC_VERSION "\(.*\)"/\1/p' gen/main.c)
+VERSION := $(shell sed -n 's/^\#define CELLC_VERSION "\(.*\)"/\1/p' gen/main.c 2>/dev/null)
 SONAME := libcell.so.0
 
 $(BUILD)/libcell.so: $(RT_OBJECTS) $(CUDA_BACKEND)

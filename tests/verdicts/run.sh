@@ -18,7 +18,7 @@ copy=$work/copy out=$work/out
 mkdir -p "$copy/tests" "$copy/build" "$out"
 cp -a "$root"/{Makefile,runtime,ladder,specs} "$copy/"
 cp -a "$root"/tests/{ladder,emulator,slots.sh} "$copy/tests/"
-cp -a "$build"/{config.mk,host,ladder,libladder.a} "$copy/build/"
+cp -a "$build"/{config.mk,runtime,libcell.a,ladder,libladder.a} "$copy/build/"
 unset POOL FULL MAKEFLAGS MAKEOVERRIDES MAKELEVEL
 
 # WANTED HOW VARIABLES...: an instance on the emulator of the copy. Its verdict must be made ("passed", "failed") or be there
@@ -26,7 +26,7 @@ unset POOL FULL MAKEFLAGS MAKEOVERRIDES MAKELEVEL
 comes_to() {
     local wanted=$1 how=$2 said got
     shift 2
-    if ! make -s -C "$copy" BUILD=build build/libladder.a build/host/libcell.a >"$work/make.log" 2>&1; then
+    if ! make -s -C "$copy" BUILD=build build/libladder.a build/libcell.a >"$work/make.log" 2>&1; then
         echo "FAIL $how: the copy does not build"
         sed 's/^/    /' "$work/make.log" | head -n 5
         failed=$((failed + 1))
