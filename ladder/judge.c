@@ -47,12 +47,23 @@ const char *arg_name(const cell_desc *d, const cell_arg *a)
     return name;
 }
 
+/* Behind a failure: the end, where it is asked only whether there is one (LADDER_FIRST). */
+static void go_on(void)
+{
+    if (!getenv("LADDER_FIRST"))
+        return;
+    printf("at the first failure: %d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped);
+    exit(1);
+}
+
 void verdict(Case *c, bool ok, const char *what, const char *tensor)
 {
     total.passed += ok;
     total.failed += !ok;
     if (!ok || getenv("LADDER_VERBOSE"))
         printf("%s %s: %s: %s\n", ok ? "ok  " : "FAIL", c->label, tensor, what);
+    if (!ok)
+        go_on();
 }
 
 double rms(const double *a, const double *b, int64_t n)
@@ -426,6 +437,8 @@ void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *
         note(what, &args[i], decided || !ok, b.n, b.n - b.n_calm);
         if (!ok || getenv("LADDER_VERBOSE"))
             report(c, what, &b, near, error, ok);
+        if (!ok)
+            go_on();
         free(near);
         free(b.calm);
     }

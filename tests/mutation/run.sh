@@ -43,12 +43,12 @@ next-row         specs/embedding.cell
 leaking-shift    tests/constructs/reset_shift.cell
 front-lengths    specs/gru.cell --lengths --reverse
 reset-to-zero    tests/constructs/reset_scan.cell
-held-stopped     tests/mutation/inner.cell
-flat-at-zero     tests/mutation/inner.cell
-first-use        tests/mutation/inner.cell
-blurred-slope    tests/mutation/inner.cell
+held-stopped     tests/mutation/inner.cell --dim N=3
+flat-at-zero     tests/mutation/inner.cell --dim N=3
+first-use        tests/mutation/inner.cell --dim N=3
+blurred-slope    tests/mutation/inner.cell --dim N=3
 infinite-factor  tests/meaning/poles.cell
-shared-variable  tests/mutation/inner.cell
+shared-variable  tests/mutation/inner.cell --dim N=3
 split-product    specs/complex_lru.cell
 unconjugated     tests/constructs/complex_values.cell
 same-weight      tests/constructs/complex_values.cell
@@ -171,7 +171,7 @@ check_kernels() {
         return
     fi
     echo "$instance $(basename "$spec" .cell) $sizes" >"$dir/list"
-    last=$(LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
+    last=$(LADDER_FIRST=1 LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
     if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
         echo "FAIL $name: $spec $options: $last"
     elif [[ $name == - ]]; then
