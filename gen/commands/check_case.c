@@ -3,6 +3,7 @@
  * said: which tensor, at which step and index it is first wrong, and by how much. */
 #include "check.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -377,9 +378,9 @@ static void judge_gradient(const Subject *s, const Backend *b, void *self, const
         dot += g[j] * v[j];
         scale += fabs(g[j] * v[j]);
     }
-    double noise = 0;
-    if (fabs(dot - sum) > gradient_bound * scale) {
-        noise = path_bound(s, k, tensor, v) + rounding_error(s, b, self, k, r, tensor, v, dot, scale);
+    double noise = DBL_MIN;       /* smaller numbers have fewer digits than others, or none */
+    if (fabs(dot - sum) > gradient_bound * scale + noise) {
+        noise += path_bound(s, k, tensor, v) + rounding_error(s, b, self, k, r, tensor, v, dot, scale);
     }
     double error = scale > 0 ? fmax(0, fabs(dot - sum) - noise) / scale : fabs(dot - sum);
     if (!isfinite(dot) || !isfinite(sum) || !isfinite(scale))

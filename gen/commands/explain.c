@@ -353,12 +353,13 @@ static const char *group_words(const Explain *e, const Group *g, const Program *
     }
 }
 
-static int nth_operation(const Program *g, int n)
+/* The groups in the order of their numbers. */
+static const int *operations(const Explain *e, const Program *g)
 {
-    int i = 0;
-    while (operation_number(g, i) != n)
-        i++;
-    return i;
+    int *order = arena_alloc(e->m->arena, sizeof *order * (size_t)(g->groups.len + 1));
+    for (int i = 0; i < g->groups.len; i++)
+        order[operation_number(g, i) - 1] = i;
+    return order;
 }
 
 /* Of a step, of a call ("8*B*H once"), or both. */
@@ -377,11 +378,12 @@ static void put_operations(const Explain *e, Direction d)
     const Program *g = &e->p->program[d];
     Table t = { .right = 1 };
     table_row(e->c, &t, "", "when", "kind", "bytes", "bytes once", "flops", "what", NULL);
-    for (int i = 1; i <= g->groups.len; i++) {
-        int at = nth_operation(g, i);
-        const Group *k = &g->groups.data[at];
-        Cost cost = cost_of_group(e->p, g, at);
-        table_row(e->c, &t, intern_f(e->c, "%d", i), phase_word(k->phase), kinds[k->kind],
+    const int *order = operations(e, g);
+    const Cost *costs = cost_of_groups(e->p, g);
+    for (int i = 0; i < g->groups.len; i++) {
+        const Group *k = &g->groups.data[order[i]];
+        Cost cost = costs[order[i]];
+        table_row(e->c, &t, intern_f(e->c, "%d", i + 1), phase_word(k->phase), kinds[k->kind],
                   cost_words(e, cost.step), cost_words(e, cost.once), flops_words(e, cost), group_words(e, k, g), NULL);
     }
     table_print(&t, e->out);
@@ -532,8 +534,9 @@ Cost explain_sum(const Explain *e, Direction d)
     const Program *g = &e->p->program[d];
     const Poly *none = poly_const(e->m, 0);
     Cost sum = { none, none, none, none };
+    const Cost *costs = cost_of_groups(e->p, g);
     for (int i = 0; i < g->groups.len; i++)
-        sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
+        sum = cost_sum(e->p, sum, costs[i]);
     return sum;
 }
 
@@ -595,25 +598,34 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 
-static bool slot_in_forward(const Explain *e, int slot)
+static void mark_slot(const Explain *e, int slot)
+{
+    if (slot >= 0 && slot < e->p->buffers.len)
+        e->in_forward[slot] = true;
+}
+
+/* The buffers that forward uses. */
+static void find_slots(Explain *e)
 {
     const Program *g = &e->p->program[FORWARD];
+    size_t bytes = sizeof *e->in_forward * (size_t)(e->p->buffers.len + 1);
+    e->in_forward = memset(arena_alloc(e->m->arena, bytes), 0, bytes);
     for (NodeId id = 0; id < e->p->n_nodes; id++)
-        if (g->node[id].home >= HOME_WORKSPACE && g->node[id].slot == slot)
-            return true;
-    for (TensorId t = 0; t < e->m->tensors.len; t++)
-        if (g->initial[t] == slot || g->before[t] == slot)
-            return true;
-    for (int i = 0; i < g->groups.len; i++)
-        if (g->groups.data[i].kind == G_COLUMN && g->groups.data[i].partial == slot)
-            return true;
+        if (g->node[id].home >= HOME_WORKSPACE)
+            mark_slot(e, g->node[id].slot);
+    for (TensorId t = 0; t < e->m->tensors.len; t++) {
+        mark_slot(e, g->initial[t]);
+        mark_slot(e, g->before[t]);
+    }
+    for (int i = 0; i < g->groups.len; i++) {
+        const Group *k = &g->groups.data[i];
+        if (k->kind == G_COLUMN)
+            mark_slot(e, k->partial);
+        if (k->fused)
+            mark_slot(e, k->fused->maps);
+    }
     for (int i = 0; i < g->parts.len; i++)
-        if (g->parts.data[i]->buffer == slot)
-            return true;
-    for (int i = 0; i < g->groups.len; i++)
-        if (g->groups.data[i].fused && g->groups.data[i].fused->maps == slot)
-            return true;
-    return false;
+        mark_slot(e, g->parts.data[i]->buffer);
 }
 
 /* What a forward call without a reserve needs of a buffer; NULL: nothing of a size that does not depend on
@@ -621,7 +633,7 @@ static bool slot_in_forward(const Explain *e, int slot)
 static const Poly *inference_bytes(const Explain *e, int slot)
 {
     const Buffer *b = &e->p->buffers.data[slot];
-    if (!slot_in_forward(e, slot) || (b->reserve && !b->inference) || !b->elements)
+    if (!e->in_forward[slot] || (b->reserve && !b->inference) || !b->elements)
         return NULL;
     const Poly *bytes = buffer_bytes(e, b);
     return b->ring && b->reserve ? ring_bytes(e, b, bytes) : bytes;
@@ -723,6 +735,7 @@ Explain explain_of(const Plan *p, Buf *out)
 {
     Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
     find_needed(&e);
+    find_slots(&e);
     return e;
 }
 
@@ -841,7 +854,7 @@ void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
         const Buffer *b = &p->buffers.data[i];
         double bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
         const Poly *alone = inference_bytes(&e, i);
-        *(b->reserve ? &reserve : &workspace[slot_in_forward(&e, i) ? FORWARD : BACKWARD]) += bytes;
+        *(b->reserve ? &reserve : &workspace[e.in_forward[i] ? FORWARD : BACKWARD]) += bytes;
         partial |= !b->elements;
         inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
     }

@@ -14,6 +14,7 @@ typedef struct Explain {
     bool *forward;                /* per node: forward needs it */
     bool *backward;               /* a gradient needs it */
     bool *feeds[2];               /* per direction and node: what is carried to the next step needs it */
+    bool *in_forward;             /* per buffer: forward uses it */
     NodeId *part_of;              /* per node: a named value that it is computed for, -1 */
 } Explain;
 

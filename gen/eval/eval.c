@@ -164,7 +164,10 @@ static void add_iteration(EvalProgram *p, Scope *s, const Stmt *st, int64_t n, A
             continue;
         Symbol *y = ev_declare(p, inside, SY_VALUE, d->name, d);
         y->now = carried[k];
-        y->next = carried[k++] = ev_array_declared(p, inside, d, d->name);
+        y->next = ev_array_declared(p, inside, d, d->name);
+        y->next->before = y->now;
+        y->now->after = y->next;
+        carried[k++] = y->next;
     }
     vec_push(p->arena, &s->inner, inside);
     ev_add_equations(p, inside, &st->body);

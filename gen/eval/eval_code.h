@@ -58,6 +58,7 @@ struct Array {
     struct Scope *scope;          /* where its equations are read */
     bool compiled;
     bool shifted;                 /* its values at all steps are kept as they come */
+    struct Array *before, *after; /* of a carried value: those of the iterations before and behind, or NULL */
     struct Array *base;           /* argument of a fn: the array that is passed, or NULL */
     bool looked_at;               /* when reads of other steps were looked for */
     int64_t back;                 /* how many steps back it is read, where that is bounded */

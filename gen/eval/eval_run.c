@@ -146,7 +146,36 @@ static void copy_array(Array *to, const Array *from)
     memcpy(to->data, from->data, sizeof *to->data * (size_t)to->count);
 }
 
+static void compute(EvalProgram *p, Array *a);
+
+/* Is it to be computed, and does nothing wait for it? */
+static bool is_open(const EvalProgram *p, const Array *a)
+{
+    return !a->is_data && !a->busy && a->stamp != a->frame->tick && !p->error;
+}
+
+/* The iterations that are still open, from the first on, so that none of thousands waits for all before it. A
+ * few are computed when they are read, as all values are. */
+static void compute_iterations_before(EvalProgram *p, Array *a)
+{
+    enum { FEW = 100 };
+    Array *first = a;
+    int open = 0;
+    for (; first->before && is_open(p, first->before); first = first->before)
+        open++;
+    for (; open > FEW && first != a; first = first->after)
+        compute(p, first);
+}
+
 void eval_compute(EvalProgram *p, Array *a)
+{
+    if (!is_open(p, a) && !a->busy)
+        return;
+    compute_iterations_before(p, a);
+    compute(p, a);
+}
+
+static void compute(EvalProgram *p, Array *a)
 {
     if (a->is_data || a->stamp == a->frame->tick || p->error)
         return;

@@ -224,6 +224,9 @@ typedef struct FnDef {
     bool imported;
 } FnDef;
 
+/* The values that an inner gradient made: from first up to end. */
+typedef struct Sweep { NodeId first, end; } Sweep;
+
 struct Flat {
     Compiler *c;
     Module *m;
@@ -251,6 +254,7 @@ struct Flat {
     const Poly *longest; /* how far that is, where it is bounded; NULL: nowhere */
     bool all_flags;      /* and that as far back as there are steps, or the steps of the sequence are counted */
     bool counts_steps;   /* and the number of the step is read */
+    Vec(Sweep) sweeps; /* of inner gradients */
     NameMap gradients; /* what an inner gradient is of -> its name, see inner_grad.c */
     NameMap mentions;  /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
     bool lost;         /* a when or repeat could not be expanded: its names are missing for that reason */

@@ -11,8 +11,9 @@
 #include "base/mutate.h"
 #include "bind.h"
 #include "ir/diff.h"
+#include "ir/marks.h"
 
-enum { MAX_PLACES_OF_INDEX = 8, MAX_PLACE_SETS = 64 };
+enum { MAX_PLACES_OF_INDEX = 8, MAX_PLACE_SETS = 64, MAX_HIGHER_NODES = 10000 };
 
 /* The indices that stand for the same place as the index in question, at some node. */
 typedef struct Places { IndexId id[MAX_PLACES_OF_INDEX]; int n; } Places;
@@ -253,6 +254,37 @@ static NodeId read_gradient(Request *r, NodeId value, const IndexId *axes)
     return node_view(m, node_array(m, value, axes, r->nmap, name, m->at), r->map, r->nmap);
 }
 
+/* Is something that an earlier sweep made below? */
+static bool has_gradient(const Flat *f, NodeId id, Marks *seen)
+{
+    const Node *n = at(f->m, id);
+    if (!marks_first(seen, id))
+        return false;
+    for (int i = 0; i < f->sweeps.len; i++)
+        if (id >= f->sweeps.data[i].first && id < f->sweeps.data[i].end)
+            return true;
+    for (int i = 0; i < n->nargs; i++)
+        if (has_gradient(f, n->args[i], seen))
+            return true;
+    return false;
+}
+
+/* A sweep over n values makes about 2 n, so that gradients of gradients grow like the powers of 3. */
+static void limit_order(Flat *f, const FExpr *x, NodeId of, Sweep made)
+{
+    Marks *seen = marks_begin(f->m);
+    bool higher = made.end - made.first > MAX_HIGHER_NODES && has_gradient(f, of, seen);
+    marks_end(seen);
+    vec_push(f->m->arena, &f->sweeps, made);
+    if (!higher || f->too_large)
+        return;
+    f->too_large = true;
+    FLAT_ERROR(f, x->chain, x->span,
+               "this gradient of a gradient makes more than %d values: each order has about three times those of "
+               "the one before; write the derivative of a lower order by hand",
+               MAX_HIGHER_NODES);
+}
+
 NodeId inner_grad(Flat *f, const FExpr *x, NodeId of, NodeId held)
 {
     Module *m = f->m;
@@ -283,6 +315,9 @@ NodeId inner_grad(Flat *f, const FExpr *x, NodeId of, NodeId held)
     const IndexId *axes;
     if (held >= 0 && mutate("held-stopped"))
         held = node_map1(m, OP_STOP, held);
+    Sweep made = { .first = m->nodes.len };
     NodeId value = diff_inner_value(diff, held < 0 ? node_const(m, 1) : held, &axes);
+    made.end = m->nodes.len;
+    limit_order(f, x, of, made);
     return read_gradient(&r, value, axes);
 }

@@ -475,13 +475,14 @@ static bool covers(Flat *f, Symbol *s)
             continue;
         if (!s->axes[i]->is_const || s->axes[i]->value > MAX_PLACES ||
             places * s->axes[i]->value > MAX_PLACES) {
-            FLAT_ERROR(f, first->chain, first->stmt->name_span,
-                       s->axes[i]->is_const
-                           ? "%s has too many places for constant "
-                             "indices on the left"
-                           : "constant indices on the left of %s need an axis whose extent is known "
-                             "while compiling",
-                       shown(f, s));
+            if (s->axes[i]->is_const)
+                FLAT_ERROR(f, first->chain, first->stmt->name_span,
+                           "%s has too many places for constant indices on the left: at most %d; write a "
+                           "definition over an index, with a condition", shown(f, s), MAX_PLACES);
+            else
+                FLAT_ERROR(f, first->chain, first->stmt->name_span,
+                           "constant indices on the left of %s need an axis whose extent is known while "
+                           "compiling", shown(f, s));
             FLAT_NOTE(f, s->axis_spans[i], "the extent of axis %d is %s", i + 1, poly_shown(f, s->axes[i]));
             return false;
         }

@@ -98,7 +98,9 @@ static void limit_buffers(const Plan *p, int n, const char *of)
 {
     enum { MAX_BUFFERS = 512 };
     if (n > MAX_BUFFERS)
-        diag(p->m->c, DIAG_ERROR, p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
+        diag(p->m->c, DIAG_ERROR, p->m->span,
+             "%s of this cell has %d arrays in memory; at most %d: a repeat of fewer iterations, fewer "
+             "definitions, or several of them as one with one more axis", of, n, MAX_BUFFERS);
 }
 
 /* States come behind the phase before: a step's first kernel may start while the one before the loop ends. */

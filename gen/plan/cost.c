@@ -251,12 +251,12 @@ static void add_read(const Plan *p, Readings *out, const Read *r)
     x->elements = poly_nonneg(poly_sub(m, all, sum)) ? sum : all;
 }
 
-static void collect_reads(const Plan *p, const Program *g, Phase reader, NodeId id, bool *seen, Readings *out)
+static void collect_reads(const Plan *p, const Program *g, Phase reader, NodeId id, Marks *seen,
+                          Readings *out)
 {
     Read r;
-    if (seen[id])
+    if (!marks_first(seen, id))
         return;
-    seen[id] = true;
     if (plan_resolve(p, id, &r)) {
         if (made_here(p, g, reader, &r))
             collect_reads(p, g, reader, p->m->nodes.data[r.id].args[0], seen, out);
@@ -269,19 +269,19 @@ static void collect_reads(const Plan *p, const Program *g, Phase reader, NodeId 
         collect_reads(p, g, reader, n->args[i], seen, out);
 }
 
-/* The arrays that a group computes: its own, with the sums that a row kernel does for others, or for a walk all
- * of the phase. */
-static bool computes(const Plan *p, const Program *g, int group, NodeId id)
+/* The group that computes an array where no walk does, with the sums that a row kernel does for others; -1:
+ * none. */
+static int computed_by(const Program *g, NodeId array)
 {
-    const Group *k = &g->groups.data[group];
-    if (p->m->nodes.data[id].kind != N_ARRAY)
-        return false;
-    if (k->kind == G_WALK)
-        return g->phase[id] == PHASE_DURING;
-    int by = g->group[id];
-    if (by >= 0 && g->groups.data[by].by_rows)
-        by = g->groups.data[by].by_rows - 1;
-    return by == group;
+    int by = g->group[array];
+    return by >= 0 && g->groups.data[by].by_rows ? g->groups.data[by].by_rows - 1 : by;
+}
+
+/* A walk computes all of the phase. */
+static bool computes(const Program *g, int group, NodeId array)
+{
+    bool walk = g->groups.data[group].kind == G_WALK;
+    return walk ? g->phase[array] == PHASE_DURING : computed_by(g, array) == group;
 }
 
 static void add_reading(const Plan *p, const Program *g, int group, const Reading *x, Cost *c)
@@ -294,29 +294,53 @@ static void add_reading(const Plan *p, const Program *g, int group, const Readin
             add_bytes(p, c, t->kind != T_PARAM && t->kind != T_DINIT && t->kind != T_HISTORY &&
                                 t->kind != T_DHISTORY && !t->lengths,
                       x->elements, carried ? p->compute : t->dtype);
-    } else if (!computes(p, g, group, x->id) && g->node[x->id].home != HOME_NONE) {
+    } else if (!computes(g, group, x->id) && g->node[x->id].home != HOME_NONE) {
         const Storage *s = &g->node[x->id];
         add_bytes(p, c, s->batched && s->timed, x->elements, s->dtype);
     }
 }
 
-Cost cost_of_group(const Plan *p, const Program *g, int group)
+static Cost cost_of_group(const Plan *p, const Program *g, int group, const NodeId *arrays, int n)
 {
     Cost c = no_cost(p);
     Readings reads = { 0 };
-    bool *seen = node_flags(p);
-    for (NodeId id = 0; id < p->n_nodes; id++) {
-        if (!computes(p, g, group, id))
+    Marks *seen = marks_begin(p->m);
+    for (int i = 0; i < n; i++) {
+        if (!computes(g, group, arrays[i]))
             continue;
-        c = cost_sum(p, c, cost_of_array(p, g, id));
-        if (!made_by_products(g, id))
-            collect_reads(p, g, g->phase[id], p->m->nodes.data[id].args[0], seen, &reads);
+        c = cost_sum(p, c, cost_of_array(p, g, arrays[i]));
+        if (!made_by_products(g, arrays[i]))
+            collect_reads(p, g, g->phase[arrays[i]], p->m->nodes.data[arrays[i]].args[0], seen, &reads);
     }
     const Group *by = &g->groups.data[group];
     if (by->kind == G_GEMM && by->gemm.added)        /* and reads what it is added to */
         c = cost_sum(p, c, cost_of_store(p, g, by->gemm.c.read.id));
-    free(seen);
+    marks_end(seen);
     for (int i = 0; i < reads.len; i++)
         add_reading(p, g, group, &reads.data[i], &c);
     return c;
+}
+
+typedef struct Arrays { NodeId *data; int len, cap; } Arrays;
+
+const Cost *cost_of_groups(const Plan *p, const Program *g)
+{
+    Arena *arena = p->m->arena;
+    int n = g->groups.len;
+    Cost *costs = arena_alloc(arena, sizeof *costs * (size_t)(n + 1));
+    Arrays all = { 0 }, *of = arena_alloc(arena, sizeof *of * (size_t)(n + 1));
+    memset(of, 0, sizeof *of * (size_t)(n + 1));
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (p->m->nodes.data[id].kind != N_ARRAY)
+            continue;
+        int by = computed_by(g, id);
+        vec_push(arena, &all, id);
+        if (by >= 0)
+            vec_push(arena, &of[by], id);
+    }
+    for (int i = 0; i < n; i++) {
+        const Arrays *a = g->groups.data[i].kind == G_WALK ? &all : &of[i];
+        costs[i] = cost_of_group(p, g, i, a->data, a->len);
+    }
+    return costs;
 }

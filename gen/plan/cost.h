@@ -12,7 +12,7 @@ typedef struct Cost {
 } Cost;
 bool computed_where_read(const Plan *p, const Program *g, NodeId array);  /* by no operation of its own */
 Cost cost_of_array(const Plan *p, const Program *g, NodeId array);   /* what it writes, and its flops */
-Cost cost_of_group(const Plan *p, const Program *g, int group);      /* reads, writes and flops */
+const Cost *cost_of_groups(const Plan *p, const Program *g);        /* reads, writes and flops, per group */
 Cost cost_sum(const Plan *p, Cost a, Cost b);
 
 #endif

@@ -8,7 +8,7 @@
 #include "emit_step.h"
 #include "ir/arguments.h"
 
-enum { MAX_SINKS = 64 * SINK_WORDS, MAX_LOOPS = 256 };
+enum { MAX_SINKS = 64 * SINK_WORDS, MAX_LOOPS = 256, MOST_IN_FUNCTION = 500 /* arrays */ };
 
 /* ---- what a function computes */
 
@@ -506,11 +506,20 @@ static void bind_steps(CFile *f, NodeId id, Slot *s, const char *wanted)
     g->node_steps[id] = add_member(f, "real *", intern_f(f->m->c, "%s_steps", wanted), all, "at all steps");
 }
 
-/* Scalars are variables of the function, arrays get memory of their own; what a root writes is bound already.
- */
+static int computed(const CFile *f, const Fun *fun)
+{
+    int n = 0;
+    for (NodeId id = 0; id < f->m->nodes.len; id++)
+        n += fun->computes[id];
+    return n;
+}
+
+/* Scalars are variables of the function, arrays get memory of their own, and so do scalars of a function in
+ * parts; what a root writes is bound already. */
 static void bind_arrays(CFile *f, Fun *fun)
 {
     CGen *g = &f->g;
+    bool parts = computed(f, fun) > MOST_IN_FUNCTION;
     for (NodeId id = 0; id < f->m->nodes.len; id++) {
         const Node *n = cgen_node(g, id);
         Slot *s = &g->slot[id];
@@ -525,7 +534,7 @@ static void bind_arrays(CFile *f, Fun *fun)
             mem->elements = g->node_steps[id] >= 0 && !mem->elements ? array_size(f, id) : mem->elements;
             continue;
         }
-        if (n->naxes == 0)
+        if (n->naxes == 0 && !parts)
             s->local = names_fresh(&g->names, wanted);
         else
             s->member = add_member(f, "real *", wanted, array_size(f, id), "");
@@ -646,25 +655,21 @@ static void declare_scalars(CFile *f, const NodeId *ids, int n)
 }
 
 /* Arrays under one condition, one after the other, share one if. */
-static void print_arrays(CFile *f, Fun *fun)
+static void print_arrays(CFile *f, Fun *fun, const NodeId *order, int n)
 {
-    Ids order = { 0 };
-    for (NodeId id = 0; id < f->m->nodes.len; id++)
-        if (fun->computes[id])
-            vec_push(f->g.arena, &order, id);
-    for (int i = 0, end; i < order.len; i = end) {
-        const char *cond = array_condition(f, fun, order.data[i]);
-        for (end = i + 1; cond && end < order.len && array_condition(f, fun, order.data[end]) == cond; end++)
+    for (int i = 0, end; i < n; i = end) {
+        const char *cond = array_condition(f, fun, order[i]);
+        for (end = i + 1; cond && end < n && array_condition(f, fun, order[end]) == cond; end++)
             continue;
         Block b;
         if (i)
             buf_line(f->g.out, "%s", "");
         if (cond) {
-            declare_scalars(f, order.data + i, end - i);
+            declare_scalars(f, order + i, end - i);
             cgen_open(&f->g, &b);
         }
         for (int k = i; k < end; k++)
-            print_array(f, order.data[k], !cond);
+            print_array(f, order[k], !cond);
         if (cond)
             cgen_close(&f->g, &b, intern_f(f->m->c, "if (%s)", cond));
     }
@@ -708,31 +713,76 @@ static void print_unpack(CFile *f, const char *type, Buf *out)
         buf_f(out, ";\n");
 }
 
-/* The function's text is made first; then it is known which members it unpacks. */
-static void print_function(CFile *f, Fun *fun)
+/* A function's text is made first; then it is known which members it unpacks. */
+static void begin_function(CFile *f, Buf *text)
 {
-    static const char *const types[] = { "int64_t", "const real *", "const int32_t *", "real *" };
     CGen *g = &f->g;
-    Buf text = { .arena = g->arena, .indent = 1 }, *out = &f->body;
     for (int i = 0; i < g->members.len; i++)
         g->members.data[i].used = false;
-    g->out = &text;
+    *text = (Buf){ .arena = g->arena, .indent = 1 };
+    g->out = text;
     names_cut(&g->locals, 0);
     while (g->memo_stack.len)
         g->memo[g->memo_stack.data[--g->memo_stack.len]] = NULL;
-    print_arrays(f, fun);
-    if (fun->kind == FUN_FORWARD)
-        print_copies(f);
-    g->out = out;
-    buf_f(out, "/* %s */\nstatic void %s(const Step *step)\n{\n", fun->about, fun->name);
+}
+
+/* `calls`: the text hands on `step`. */
+static void end_function(CFile *f, const char *about, const char *name, const Buf *text, bool calls)
+{
+    static const char *const types[] = { "int64_t", "const real *", "const int32_t *", "real *" };
+    Buf *out = &f->body;
+    f->g.out = out;
+    buf_f(out, "/* %s */\nstatic void %s(const Step *step)\n{\n", about, name);
     out->indent = 1;
     size_t before = out->len;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         print_unpack(f, types[i], out);
-    if (out->len == before)
+    if (out->len == before && !calls)
         buf_line(out, "(void)step;");
-    buf_f(out, "%s%.*s}\n\n", text.len ? "\n" : "", (int)text.len, text.data);
+    bool apart = text->len && !(calls && out->len == before);
+    buf_f(out, "%s%.*s}\n\n", apart ? "\n" : "", (int)text->len, text->data);
     out->indent = 0;
+}
+
+/* Arrays that are too many for one function are computed by several, in order: the time that a C compiler takes
+ * grows with the square of a function's loops. They are called through a table, so that the compiler does not make
+ * them one again. */
+static void print_parts(CFile *f, Fun *fun, const NodeId *order, int n, Buf *calls)
+{
+    Module *m = f->m;
+    int count = (n + MOST_IN_FUNCTION - 1) / MOST_IN_FUNCTION;
+    const char *table = names_fresh(&f->g.names, intern_f(m->c, "%s_parts", fun->name)), *names = "";
+    for (int k = 0; k < count; k++) {
+        int first = k * MOST_IN_FUNCTION, left = n - first;
+        const char *name = names_fresh(&f->g.names, intern_f(m->c, "%s_%d", fun->name, k));
+        Buf text;
+        begin_function(f, &text);
+        print_arrays(f, fun, order + first, left < MOST_IN_FUNCTION ? left : MOST_IN_FUNCTION);
+        end_function(f, intern_f(m->c, "Part %d of %s.", k, fun->name), name, &text, false);
+        names = intern_f(m->c, "%s%s%s", names, k == 0 ? "" : k % 4 ? ", " : ",\n    ", name);
+    }
+    buf_f(&f->body, "static void (*const %s[])(const Step *step) = {\n    %s\n};\n\n", table, names);
+    buf_line(calls, "for (int k = 0; k < %d; k++)", count);
+    buf_line(calls, "    %s[k](step);", table);
+}
+
+static void print_function(CFile *f, Fun *fun)
+{
+    Ids order = { 0 };
+    Buf text, calls = { .arena = f->g.arena, .indent = 1 };
+    for (NodeId id = 0; id < f->m->nodes.len; id++)
+        if (fun->computes[id])
+            vec_push(f->g.arena, &order, id);
+    if (order.len > MOST_IN_FUNCTION)
+        print_parts(f, fun, order.data, order.len, &calls);
+    begin_function(f, &text);
+    if (calls.len)
+        buf_f(&text, "%.*s", (int)calls.len, calls.data);
+    else
+        print_arrays(f, fun, order.data, order.len);
+    if (fun->kind == FUN_FORWARD)
+        print_copies(f);
+    end_function(f, fun->about, fun->name, &text, calls.len);
 }
 
 static const Fun functions[] = {

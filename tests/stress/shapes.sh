@@ -178,6 +178,12 @@ shape_grad() {
 shape_grad_of_grad() {
     printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n    fn f(u) = tanh(u) * sin(u);\n    fn g(u) = grad(f(u), u);\n    y[i] = %s;\n}\n' "$(nest g 7 'x[i]')"
 }
+shape_grad_higher() {       # of order 6
+    printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n    fn f0(u) = tanh(u) * u;\n'
+    local k
+    for ((k = 1; k <= 6; k++)); do printf '    fn f%d(u) = grad(f%d(u) * u, u);\n' $k $((k - 1)); done
+    printf '    y[i] = f6(x[i]);\n}\n'
+}
 shape_grad_orders() {
     printf 'cell s {\n    input x;\n    output y;\n    fn f(u) = tanh(u) * sin(u);\n'
     local k p=f
@@ -266,6 +272,10 @@ shape_gates() {
         s+=" + g$k[i]"
     done
     printf "    h'[i] = tanh(%s);\n    y[i] = h'[i];\n}\n" "$s"
+}
+shape_gates_1000() {
+    printf 'cell s {\n    dim N = 16;\n    input x[N];\n    param W[1000, N], b[1000];\n    state h[N];\n    output y[N];\n'
+    printf "    g[k:1000] = sigmoid(sum[j] W[k,j] * h[j] + b[k]);\n    h'[i] = tanh(x[i] + sum[k] W[k,i] * g[k]);\n    y[i] = h'[i];\n}\n"
 }
 shape_gates_apart() {
     printf 'cell s {\n    dim N = 16;\n    input x[N];\n    state h[N];\n    output y[N];\n'
