@@ -3,6 +3,7 @@
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
+#include "devices.h"
 #include "formula.h"
 #include "request.h"
 
@@ -251,7 +252,7 @@ enum { FUSED_MULTIPLE = 8 };      /* of elements: pitches, columns, depth */
 enum { FUSED_THREADS = 384, FUSED_ROWS = 128, FUSED_COLUMNS = 256, FUSED_SMEM = 214400, FUSED_MAP_BYTES = 256, FUSED_BLOCKS = 512 };
 /* Ahead: so many rows are made at once, of so many such groups at most, and a row is added to one of so many sums as have so many
  * vectors of columns together, whatever the device (cell_device_ahead.cuh). */
-enum { AHEAD_ROWS = 1024, AHEAD_GROUPS = 4096, AHEAD_VECTORS = 132 * 96 };
+enum { AHEAD_ROWS = 1024, AHEAD_GROUPS = 4096, AHEAD_VECTORS = TARGET_PROCESSORS * 96 };
 typedef struct Fused {
     Group *product, *map;
     bool ahead;
@@ -374,15 +375,6 @@ struct Plan {
 const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
 const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
 Plan *plan_make(Module *m, const Request *request);
-/* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
- * clusters where these are needed; 0: there is none. */
-int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
-/* devices.c: may blocks have so much shared memory, and form clusters where these are needed, on an architecture of the
- * list? Yes where none was named (NULL), or one that is not known, as `native`. */
-bool may_run(const char *archs, int64_t bytes, bool clusters);
-/* devices.c: the architecture of a list such as "80 86 90a" whose blocks have most shared memory, of several the last: its
- * number. */
-const char *largest_arch(Compiler *c, const char *archs);
 /* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
 Plan *cuda_plan(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */

@@ -18,7 +18,7 @@
  * in a block of its own, and where registers are left.
  * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once, of any number up to
  * ODD_STEPS. SPREAD_BLOCKS: for a state that one would hold. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
+enum { MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
        FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 12, ODD_STEPS = 5, SPREAD_BLOCKS = 4 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
@@ -408,7 +408,7 @@ int tile_resident(const Tile *t, int threads, int64_t smem)
     int likely = tile_blocks_together(t) > 2 ? tile_blocks_together(t) : 2;
     if (t->w->dir == FORWARD && resident > likely)
         resident = likely;
-    while (resident > 1 && resident * smem > SMEM_LIMIT)
+    while (resident > 1 && resident * smem > TARGET_BLOCK_BYTES)
         resident--;
     return resident;
 }
@@ -417,7 +417,7 @@ int tile_resident(const Tile *t, int threads, int64_t smem)
 static int registers_left(const Tile *t)
 {
     int threads = tile_threads(&t->lay);
-    int limit = 65536 / ((threads + 32 * t->makers) * tile_resident(t, threads, t->w->smem));
+    int limit = TARGET_REGISTERS / ((threads + 32 * t->makers) * tile_resident(t, threads, t->w->smem));
     return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
 }
 
@@ -538,10 +538,10 @@ static void set_blocks(Tile *t)
 
 static void check_room(Tile *t)
 {
-    t->no_room |= t->w->smem > SMEM_LIMIT && !t->refused;
-    if (t->w->smem > SMEM_LIMIT)
+    t->no_room |= t->w->smem > TARGET_BLOCK_BYTES && !t->refused;
+    if (t->w->smem > TARGET_BLOCK_BYTES)
         tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim %s",
-                    t->w->smem, SMEM_LIMIT, tile_bound_dims(t));
+                    t->w->smem, TARGET_BLOCK_BYTES, tile_bound_dims(t));
 }
 
 /* What crosses threads depends on the layout. */
@@ -678,7 +678,7 @@ void tile_walk(Walk *w)
         t->F = t->K;
         print_again(t);
     }
-    if (!t->refused && w->smem > SMEM_LIMIT && t->defer) {
+    if (!t->refused && w->smem > TARGET_BLOCK_BYTES && t->defer) {
         t->defer = false;
         print_again(t);
     }
@@ -686,7 +686,7 @@ void tile_walk(Walk *w)
         lengthen_chunks(t);
     if (!t->refused && w->dir == BACKWARD)
         try_early(t);
-    if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
+    if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= TARGET_BLOCK_BYTES)
         lengthen_interval(t);
     if (w->dir == BACKWARD)
         try_ahead(t);

@@ -7,7 +7,7 @@
 #include "plan/hints.h"
 #include "tile.h"
 
-enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48, MOST_WARPS = 32 };
+enum { OVERHEAD = 48, MOST_WARPS = 32 };
 
 int tile_threads(const TileLayout *l)
 {
@@ -319,17 +319,17 @@ static int registers(Tile *t, const TileLayout *l)
     if (t->adjoint && !t->undoes && smem < room)
         smem = room;
     int warps = tile_resident(t, tile_threads(l), smem) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
-    int most = REGISTERS / 128 / per_scheduler / 8 * 8;
-    return most < MAX_REGISTERS ? most : MAX_REGISTERS;
+    int most = TARGET_REGISTERS / 128 / per_scheduler / 8 * 8;
+    return most < TARGET_THREAD_REGISTERS ? most : TARGET_THREAD_REGISTERS;
 }
 
 /* Keeps it among the walk's layouts, where the states fit. */
 static void consider(Tile *t, TileLayout l)
 {
     set_elements(t, &l);
-    int threads = tile_threads(&l), limit = REGISTERS / threads;
-    limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
-    if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
+    int threads = tile_threads(&l), limit = TARGET_REGISTERS / threads;
+    limit = limit > TARGET_THREAD_REGISTERS ? TARGET_THREAD_REGISTERS : limit;
+    if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > TARGET_BLOCK_BYTES)
         return;
     double cost = cycles(t, &l, registers(t, &l) - tile_registers(t, &l));
     WalkLayout one = { as_hint(&l), cost };
@@ -448,7 +448,7 @@ static int64_t state_bytes(const Tile *t)
     return round_up(n * t->real_bytes, 16);
 }
 
-enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
+enum { MOST_STEPS = 16 };
 
 /* Blocks that are to fit on an SM: small states leave room for several, where a call has so many. */
 int tile_blocks_together(const Tile *t)
@@ -460,7 +460,7 @@ int tile_blocks_together(const Tile *t)
 /* Shared memory of one of them. */
 int64_t tile_block_room(const Tile *t)
 {
-    return SM_ROOM / tile_blocks_together(t) - BLOCK_TAKES;
+    return TARGET_SM_BYTES / tile_blocks_together(t) - TARGET_BLOCK_TAKES;
 }
 
 static int within(const Tile *t, int64_t K)
