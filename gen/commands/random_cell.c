@@ -244,12 +244,29 @@ static const Value *pick_value(Maker *m)
     return best;
 }
 
+/* A whole number made of indices and, where no sequence begins again, of the step. */
+static const char *whole_text(Maker *m)
+{
+    char i = any_index(m), j = any_index(m);
+    switch (below(m, m->anew ? 5 : 7)) {
+    case 0: return TEXT(m, "(2*%c + %c + 1) %% 3", i, j);
+    case 1: return TEXT(m, "div(3*%c - 2, 2)", i);
+    case 2: return TEXT(m, "mod(%c - %c, 3)", i, j);
+    case 3: return TEXT(m, "min(%c * %c, 2)", i, j);
+    case 4: return TEXT(m, "(%c > %c ? %c - %c : 1)", i, j, i, j);
+    case 5: return TEXT(m, "(t + %c) %% 3", i);
+    default: return TEXT(m, "min(t, 3) - %c", i);
+    }
+}
+
 static Term leaf(Maker *m)
 {
     if (m->nvalues == 0 || chance(m, 8))
         return (Term){TEXT(m, "%g", 0.25 * (1 + below(m, 6))), 1.5};
     if (m->nbound && chance(m, 6)) {
         char i = any_index(m);
+        if (chance(m, 40))
+            return (Term){TEXT(m, "0.1*(%s)", whole_text(m)), 1};
         return (Term){m->has_integers ? TEXT(m, "0.1*%c + (k0 == %c ? 0.1*real(k0) : 0)", i, i) : TEXT(m, "0.1*%c", i), 1};
     }
     const Value *v = pick_value(m);
@@ -275,20 +292,38 @@ static const char *condition(Maker *m, int budget)
     return TEXT(m, "%s %s %g", a.text, chance(m, 50) ? ">" : "<=", 0.1 + 0.37 * below(m, 3));
 }
 
+/* What is whole, or wraps: its jumps are at arguments that no term has by itself, such as 0 or a half. */
+static Term jumping(Maker *m, Term a)
+{
+    static const char *const whole[] = {"floor", "ceil", "round"};
+    const char *small = TEXT(m, "tanh(%s)", a.text);
+    switch (below(m, 3)) {
+    case 0: return (Term){TEXT(m, "0.3*%s(2.3*%s + 0.37)", whole[below(m, 3)], small), 1};
+    case 1: return (Term){TEXT(m, "(1.73 + 2*%s) %% 1.1", small), 1.1};
+    default: return (Term){TEXT(m, "ste(round(1.9*%s + 0.21), %s)", small, a.text), 2};
+    }
+}
+
 /* A function of one argument, with the argument brought into its domain. */
 static Term function1(Maker *m, int budget)
 {
     static const char *const plain[] = {"tanh",      "sigmoid",  "silu",     "relu",      "gelu",
                                         "gelu_tanh", "softplus", "softsign", "elu",       "erf",
-                                        "sin",       "cos",      "abs",      "logsigmoid"};
+                                        "sin",       "cos",      "abs",      "logsigmoid",
+                                        "mish",      "hardtanh", "atan",     "leaky_relu"};
     Term a = expression(m, budget - 1);
-    switch (below(m, 10)) {
+    switch (below(m, 17)) {
     case 0: return (Term){TEXT(m, "exp(%s)", squash(m, a, 1).text), 2.8};
     case 1: return (Term){TEXT(m, "log((%s)^2 + 0.5)", a.text), 3};
     case 2: return (Term){TEXT(m, "sqrt((%s)^2 + 0.3)", a.text), a.size + 1};
     case 3: return (Term){TEXT(m, "rsqrt((%s)^2 + 0.5)", a.text), 1.5};
     case 4: return (Term){TEXT(m, "log1p((%s)^2)", a.text), 3};
     case 5: return (Term){TEXT(m, "expm1(%s)", squash(m, a, 1).text), 2};
+    case 6: return (Term){TEXT(m, "sinh(%s)", squash(m, a, 1).text), 1.2};
+    case 7: return (Term){TEXT(m, "cosh(%s)", squash(m, a, 1).text), 1.6};
+    case 8: return (Term){TEXT(m, "tan(%s)", squash(m, a, 1).text), 1.6};
+    case 9: return (Term){TEXT(m, "leaky_relu(%s, %g)", a.text, 0.1 * below(m, 4)), a.size};
+    case 10: return jumping(m, a);
     default: {
         const char *f = plain[below(m, (int)(sizeof plain / sizeof *plain))];
         return (Term){TEXT(m, "%s(%s)", f, a.text), a.size + 1};
@@ -512,10 +547,12 @@ static const char *open_left(Maker *m, const Value *v, bool ranges)
 
 static void declare_inputs(Maker *m)
 {
+    static const char *const ranges[] = {" in (0, 2]", " in [-1, 1]", " in [0.3, 1.5)", " in (-2, -0.1)"};
     int inputs = 1 + below(m, 3), params = 1 + below(m, 3);
     for (int i = 0; i < inputs; i++) {
         Value *v = new_value(m, 'x', random_rank(m, 2), 2);
-        buf_line(m->out, "%sinput %s%s;", chance(m, 15) ? "const " : "", v->name, axes_text(m, v));
+        buf_line(m->out, "%sinput %s%s%s;", chance(m, 15) ? "const " : "", v->name, axes_text(m, v),
+                 chance(m, 20) ? ranges[below(m, 4)] : "");
         keep(m);
     }
     if (m->has_integers)
