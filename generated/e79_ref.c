@@ -146,7 +146,8 @@ static inline real sigmoid(real x)
     return (x >= 0 ? 1 : e) / (1 + e);
 }
 
-static inline real silu(real x) { return x * sigmoid(x); }
+/* x sigmoid(x), 0 at minus infinity. */
+static inline real silu(real x) { return x == -INFINITY ? 0 : x * sigmoid(x); }
 
 /* One step of one sequence. */
 static void step_forward(const Step *step)

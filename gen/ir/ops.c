@@ -574,12 +574,15 @@ EVAL(e_tanh, tanh(x[0]))
 EVAL(e_sigmoid, x[0] >= 0 ? 1 / (1 + exp(-x[0])) : exp(x[0]) / (1 + exp(x[0])))
 EVAL(e_softplus, (x[0] <= 0 ? 0 : x[0]) + log1p(exp(-fabs(x[0]))))
 EVAL(e_logsigmoid, (x[0] >= 0 ? 0 : x[0]) - log1p(exp(-fabs(x[0]))))
-EVAL(e_silu, x[0] * e_sigmoid(x))
+/* x times its gate, which is 0 at minus infinity and wins there. */
+static double gated(double x, double gate) { return x == -INFINITY ? 0 : x * gate; }
+
+EVAL(e_silu, gated(x[0], e_sigmoid(x)))
 EVAL(e_relu, x[0] <= 0 ? 0 : x[0])
-EVAL(e_gelu, 0.5 * x[0] * erfc(-0.70710678118654752440 * x[0]))
+EVAL(e_gelu, gated(0.5 * x[0], erfc(-0.70710678118654752440 * x[0])))
 EVAL(e_gelu_tanh,
-     x[0] * e_sigmoid((const double[]){ 1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0]) }))
-EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
+     gated(x[0], e_sigmoid((const double[]){ 1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0]) })))
+EVAL(e_softsign, isinf(x[0]) ? copysign(1, x[0]) : x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_leaky_relu, x[0] > 0 ? x[0] : x[1] * x[0])
 EVAL(e_hardtanh, x[0] < -1 ? -1 : x[0] > 1 ? 1 : x[0])
@@ -885,20 +888,25 @@ static const Helper helpers[] = {
       "+ e);\n}\n" },
     { OP_LOGSIGMOID, OP_LOGSIGMOID,
       "static inline real logsigmoid(real x) { return (x >= 0 ? 0 : x) - log1p(exp(-fabs(x))); }\n" },
-    { OP_SILU, OP_SIGMOID, "static inline real silu(real x) { return x * sigmoid(x); }\n" },
+    { OP_SILU, OP_SIGMOID,
+      "/* x sigmoid(x), 0 at minus infinity. */\n"
+      "static inline real silu(real x) { return x == -INFINITY ? 0 : x * sigmoid(x); }\n" },
     { OP_RELU, OP_RELU, "static inline real relu(real x) { return x <= 0 ? 0 : x; }\n" },
     { OP_GELU, OP_GELU,
       "/* x Phi(x); erfc keeps the tail that 1 + erf would cancel. */\n"
-      "static inline real gelu(real x) { return (real)0.5 * x * erfc((real)-0.70710678118654752440 * x); "
-      "}\n" },
+      "static inline real gelu(real x)\n{\n"
+      "    return x == -INFINITY ? 0 : (real)0.5 * x * erfc((real)-0.70710678118654752440 * x);\n}\n" },
     { OP_GELU_TANH, OP_SIGMOID,
       "/* x/2 (1 + tanh u) as x sigmoid(2u), which does not cancel where x < 0. */\n"
       "static inline real gelu_tanh(real x)\n{\n"
-      "    return x * sigmoid((real)1.59576912160573071176 * x * (1 + (real)0.044715 * x * x));\n}\n" },
+      "    real gate = sigmoid((real)1.59576912160573071176 * x * (1 + (real)0.044715 * x * x));\n"
+      "    return x == -INFINITY ? 0 : x * gate;\n}\n" },
     { OP_SOFTPLUS, OP_SOFTPLUS,
       "/* log(1 + e^x) without overflow. */\n"
       "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n" },
-    { OP_SOFTSIGN, OP_SOFTSIGN, "static inline real softsign(real x) { return x / (1 + fabs(x)); }\n" },
+    { OP_SOFTSIGN, OP_SOFTSIGN,
+      "static inline real softsign(real x)\n{\n"
+      "    return isinf(x) ? copysign((real)1, x) : x / (1 + fabs(x));\n}\n" },
     { OP_ELU, OP_ELU, "static inline real elu(real x) { return x > 0 ? x : expm1(x); }\n" },
     { OP_LEAKY_RELU, OP_LEAKY_RELU,
       "static inline real leaky_relu(real x, real a) { return x > 0 ? x : a * x; }\n" },

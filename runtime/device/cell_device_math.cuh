@@ -158,6 +158,13 @@ template <class T> __device__ __forceinline__ T cell_detail_mish(T x)
     return cell_detail_gated(x, n / (n + rest));
 }
 
+// Beyond 2^64 it is 1 or -1 in any type, and no infinity is divided by another.
+template <class T> __device__ __forceinline__ T cell_detail_softsign(T x)
+{
+    const T most = T(18446744073709551616.0), y = x > most ? most : x < -most ? -most : x;
+    return y / (T(1) + cell_fabs(y));
+}
+
 // What is left of a real a, with the sign of b; 0 where b is 0.
 template <class T> __device__ __forceinline__ T cell_detail_remainder(T a, T b)
 {
@@ -188,7 +195,7 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     __device__ __forceinline__ T cell_silu(T x) { return cell_detail_gated(x, cell_detail_sigmoid(x)); }     \
     __device__ __forceinline__ T cell_gelu(T x) { return cell_detail_gelu(x); }                              \
     __device__ __forceinline__ T cell_gelu_tanh(T x) { return cell_detail_gelu_tanh(x); }                    \
-    __device__ __forceinline__ T cell_softsign(T x) { return x / (T(1) + cell_fabs(x)); }                    \
+    __device__ __forceinline__ T cell_softsign(T x) { return cell_detail_softsign(x); }                      \
     __device__ __forceinline__ T cell_elu(T x) { return x > T(0) ? x : cell_expm1(x); }                      \
     __device__ __forceinline__ T cell_leaky_relu(T x, T a) { return x > T(0) ? x : a * x; }                  \
     __device__ __forceinline__ T cell_hardtanh(T x) { return cell_clamp(x, T(-1), T(1)); }                   \

@@ -159,3 +159,25 @@ def test_whole_numbers_beyond_what_an_index_has():
         }""", framework="numpy")
     (y, z), _ = cell({}, np.array([[0, 1, 1]], "int32"))
     assert y.tolist() == [[0, 1, 1]] and z.tolist() == [[4, 4, 3]]
+
+
+# What functions of one number are at minus infinity and at infinity: their limits, where they have one.
+LIMITS = {
+    "silu": (0, np.inf), "gelu": (0, np.inf), "gelu_tanh": (0, np.inf), "mish": (0, np.inf), "softplus": (0, np.inf),
+    "logsigmoid": (-np.inf, 0), "sigmoid": (0, 1), "tanh": (-1, 1), "relu": (0, np.inf), "elu": (-1, np.inf),
+    "leaky_relu": (-np.inf, np.inf), "hardtanh": (-1, 1), "softsign": (-1, 1), "erf": (-1, 1), "exp": (0, np.inf),
+    "expm1": (-1, np.inf), "atan": (-np.pi / 2, np.pi / 2), "abs": (np.inf, np.inf), "sign": (-1, 1), "sinh": (-np.inf, np.inf),
+    "cosh": (np.inf, np.inf), "floor": (-np.inf, np.inf), "ceil": (-np.inf, np.inf), "round": (-np.inf, np.inf),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_functions_have_their_limits_at_infinity(dtype):
+    spec = ("cell ends { dim N; input x[N]; output " + ", ".join(f"{f}_of[N]" for f in LIMITS) + "; "
+            + " ".join(f"{f}_of[i] = {f}(x[i]);" for f in LIMITS) + " }")
+    cell = cellc.load(spec, framework="numpy", dtype=dtype)
+    x = np.array([[[-np.inf, np.inf, np.nan, -1e30, 1e30]]], "f4" if dtype == "f32" else "f8")
+    values, _ = cell({}, x)
+    for (name, wanted), y in zip(LIMITS.items(), values):
+        assert np.allclose(y[0, 0, :2], wanted), (name, y)
+        assert np.isnan(y[0, 0, 2]) and not np.isnan(y[0, 0, 3:]).any(), (name, y)
