@@ -18,7 +18,7 @@ static Real ref_gelu_tanh(Real x)
     const Real u = sqrtl(2 / acosl(-1)) * (x + 0.044715L * x * x * x);
     return x / (1 + expl(-2 * u));
 }
-static Real ref_softsign(Real x) { return isinf(x) ? (Real)NAN : x / (1 + fabsl(x)); }
+static Real ref_softsign(Real x) { return isinf(x) ? copysignl(1, x) : x / (1 + fabsl(x)); }
 static Real ref_elu(Real x) { return x > 0 ? x : expm1l(x); }
 static Real ref_mish(Real x) { return x == -INFINITY ? 0 : x * tanhl(ref_softplus(x)); }
 static Real ref_hardtanh(Real x) { return isnan(x) ? x : fmaxl(-1, fminl(x, 1)); }
