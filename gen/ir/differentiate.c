@@ -18,6 +18,7 @@
 #include "ops.h"
 
 enum { MAX_GRADIENT_NODES = 500000 };    /* values with their adjoints */
+enum { MOST_CONDITIONS = 8 };            /* of branches, kept for what is used in them alone */
 
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
 typedef Vec(Part) PartVec;
@@ -29,6 +30,7 @@ struct Diff {
     PartVec *tensor;              /* per tensor: parts over its axes */
     IndexId **axes;               /* per tensor: the indices of its gradient */
     bool *needs;                  /* per node: something to differentiate is below */
+    bool *data;                   /* per node: numbers of the call are below, other than lengths */
     NodeId *array;                /* per node: the array that it is all of, else itself */
     const DiffInner *inner;       /* of an inner gradient; else NULL */
 };
@@ -615,6 +617,137 @@ static void diff_override(Diff *d, const Node *array, NodeId g)
     }
 }
 
+/* ---- values that only branches use */
+
+/* Marks what hangs on numbers of the call, other than the lengths of its sequences. */
+static void find_data(Diff *d)
+{
+    for (NodeId id = 0; id < d->n; id++) {
+        const Node *n = at(d, id);
+        bool data = n->kind == N_LOAD && !d->m->tensors.data[n->tensor].lengths;
+        for (int i = 0; i < n->nargs; i++)
+            data |= d->data[n->args[i]];
+        d->data[id] = data;
+    }
+}
+
+/* What a condition hangs on, and how many conditions it is made of. */
+typedef struct Grounds {
+    NodeId array;                 /* is looked for */
+    bool data, itself;
+    int conds;
+} Grounds;
+
+/* Nothing that is older than the array hangs on it. */
+static void find_grounds(const Diff *d, NodeId id, Grounds *on, Marks *seen)
+{
+    const Node *n = at(d, id);
+    if (on->conds > MOST_CONDITIONS || !marks_first(seen, id))
+        return;
+    on->data |= id < d->n && d->data[id];
+    on->itself |= id == on->array;
+    on->conds += n->kind == N_MAP && (n->op == OP_AND || n->op == OP_OR);
+    for (int i = 0; i < n->nargs && id > on->array; i++)
+        find_grounds(d, n->args[i], on, seen);
+}
+
+/* Does a condition hang on numbers of the call, and not on the array whose uses it chooses? One that does, as in relu,
+ * would be computed again wherever the array's cotangent is used, or kept for it; so would one that grows from array to
+ * array. */
+static bool is_of_other_data(const Diff *d, NodeId cond, NodeId array)
+{
+    Grounds on = { .array = array, .conds = 1 };
+    Marks *seen = marks_begin(d->m);
+    find_grounds(d, cond, &on, seen);
+    marks_end(seen);
+    return on.data && !on.itself && on.conds <= MOST_CONDITIONS;
+}
+
+static bool is_zero(const Diff *d, NodeId id)
+{
+    const Node *n = at(d, id);
+    return n->kind == N_CONST && n->value == 0;
+}
+
+/* The condition of a part, also of one that was put into its value where it came through a map of indices; -1: none. */
+static NodeId condition_of(const Diff *d, Part p)
+{
+    const Node *v = at(d, p.value);
+    if (p.cond < 0 && v->kind == N_MAP && v->op == OP_SELECT && is_zero(d, v->args[2]))
+        return v->args[0];
+    return p.cond;
+}
+
+static bool are_opposite(const Diff *d, NodeId a, NodeId b)
+{
+    const Node *x = at(d, a), *y = at(d, b);
+    return (x->op == OP_NOT && x->args[0] == b) || (y->op == OP_NOT && y->args[0] == a);
+}
+
+static bool within_axes(const Diff *d, NodeId cond, const Node *array)
+{
+    for (int i = 0; i < at(d, cond)->naxes; i++)
+        if (!has_axis(array, at(d, cond)->axes[i]))
+            return false;
+    return true;
+}
+
+/* Where an array is used only in branches of conditions on other numbers of the call, the condition that one of them is
+ * taken; else -1. */
+static NodeId use_condition(Diff *d, NodeId id, const Node *array)
+{
+    const PartVec parts = d->adj[id];
+    NodeId cond[MOST_CONDITIONS], any = -1;
+    if (parts.len == 0 || parts.len > MOST_CONDITIONS)
+        return -1;
+    for (int i = 0; i < parts.len; i++) {
+        cond[i] = condition_of(d, parts.data[i]);
+        if (cond[i] < 0 || !is_of_other_data(d, cond[i], id) || !within_axes(d, cond[i], array))
+            return -1;
+        for (int k = 0; k < i; k++)
+            if (are_opposite(d, cond[i], cond[k]))
+                return -1;
+    }
+    for (int i = 0; i < parts.len; i++)
+        any = any < 0 || any == cond[i] ? cond[i] : node_map2(d->m, OP_OR, any, cond[i]);
+    return any;
+}
+
+static bool has_axes_of(const Node *n, const Node *array)
+{
+    for (int i = 0; i < array->naxes; i++)
+        if (!has_axis(n, array->axes[i]))
+            return false;
+    return true;
+}
+
+/* Is it made of functions and of reads that vary over all of the array's axes, so that no sum comes back? A sum stays a
+ * sum of products, which a condition within would end. */
+static bool is_pointwise(const Diff *d, NodeId id, const Node *array, Marks *seen)
+{
+    const Node *n = at(d, id);
+    if (!d->needs[id] || !marks_first(seen, id))
+        return true;
+    if (n->kind != N_MAP)
+        return n->kind != N_REDUCE && has_axes_of(n, array);
+    for (int i = 0; i < n->nargs; i++)
+        if (!is_pointwise(d, n->args[i], array, seen))
+            return false;
+    return true;
+}
+
+/* The condition that what comes back to an array's value stands under: where no branch that uses it is taken, the
+ * cotangent is 0, and no slope, which may be infinite there, is to be multiplied by it. */
+static NodeId condition_of_value(Diff *d, NodeId id, const Node *array)
+{
+    if (at(d, array->args[0])->kind != N_MAP || mutate("no-use-condition"))
+        return -1;
+    Marks *seen = marks_begin(d->m);
+    bool pointwise = is_pointwise(d, array->args[0], array, seen);
+    marks_end(seen);
+    return pointwise ? use_condition(d, id, array) : -1;
+}
+
 /* A constant, such as the 1 that an inner gradient starts from, needs no array. */
 static void diff_array(Diff *d, NodeId id, const Node *n)
 {
@@ -623,6 +756,7 @@ static void diff_array(Diff *d, NodeId id, const Node *n)
         return;
     NodeId g = total(m, &d->adj[id]);
     bool given = is_override(d, n->args[0]);
+    NodeId cond = condition_of_value(d, id, n);
     if (at(d, g)->kind == N_CONST && !given)
         g = times_broadcast(d, n, n->args[0], -1, g);
     else
@@ -630,7 +764,7 @@ static void diff_array(Diff *d, NodeId id, const Node *n)
     if (given)
         diff_override(d, n, g);
     else
-        contribute(d, n->args[0], -1, g);
+        contribute(d, n->args[0], cond, g);
 }
 
 static void diff_node(Diff *d, NodeId id)
@@ -828,7 +962,9 @@ static Diff diff_begin(Module *m, int tensors, const DiffInner *inner)
     d.tensor = arena_alloc(m->arena, sizeof *d.tensor * (size_t)(tensors + 1));
     d.axes = arena_alloc(m->arena, sizeof *d.axes * (size_t)(tensors + 1));
     d.array = arena_alloc(m->arena, sizeof *d.array * (size_t)(d.n + 1));
+    d.data = arena_alloc(m->arena, sizeof *d.data * (size_t)(d.n + 1));
     find_needs(&d);
+    find_data(&d);
     find_arrays(&d);
     return d;
 }

@@ -48,6 +48,7 @@ flat-at-zero     tests/mutation/inner.cell --dim N=3
 first-use        tests/mutation/inner.cell --dim N=3
 blurred-slope    tests/mutation/inner.cell --dim N=3
 infinite-factor  tests/meaning/poles.cell
+no-use-condition tests/constructs/overflow_not_taken.cell
 shared-variable  tests/mutation/inner.cell --dim N=3
 split-product    specs/complex_lru.cell
 unconjugated     tests/constructs/complex_values.cell

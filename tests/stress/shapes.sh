@@ -323,6 +323,7 @@ shape_repeat() {
 shape_repeat_small() { shape_repeat "a'[i] = 0.5 * a[i] + x[i];"; }
 shape_repeat_shared() { shape_repeat "a'[i] = tanh(a[i]) * sin(a[i]);"; }
 shape_repeat_sum() { shape_repeat "a'[i] = a[i] * sum[j] a[j] * x[j];"; }
+shape_repeat_branches() { shape_repeat "b[i:N] = a[i] * a[i] + sin(a[i]); a'[i] = x[i] > n ? b[i] * x[i] : 3 * x[i];"; }
 shape_repeats() {
     printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n    repeat n:64 { repeat m:64 {\n        carry a[N] = x[i];\n'
     printf "        a'[i] = tanh(a[i]) * sin(a[i]);\n    } carry b[N] = x[i]; b'[i] = b[i] + a[i]; }\n    y[i] = b[i];\n}\n"
