@@ -534,9 +534,8 @@ static void bind_arrays(CFile *f, Fun *fun)
             mem->elements = g->node_steps[id] >= 0 && !mem->elements ? array_size(f, id) : mem->elements;
             continue;
         }
-        if (n->naxes == 0 && !parts)
-            s->local = names_fresh(&g->names, wanted);
-        else
+        s->local = n->naxes == 0 && !parts ? names_fresh(&g->names, wanted) : NULL;      /* not an earlier function's */
+        if (!s->local)
             s->member = add_member(f, "real *", wanted, array_size(f, id), "");
     }
 }
