@@ -55,45 +55,32 @@ static const int64_t x4[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80
         CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE,
         CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
         0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_END };
-static const int64_t x5[] = { CELL_X_PUSH, 0, CELL_X_END };
-static const int64_t x6[] = { CELL_X_SIZE, 2, CELL_X_END };
-static const int64_t x7[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x8[] = { CELL_X_PUSH, 256, CELL_X_END };
-static const int64_t x9[] = { CELL_X_PUSH, 1, CELL_X_END };
-static const int64_t x10[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
-        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0,
-        CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
-        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE,
-        CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
-        0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int64_t x11[] = { CELL_X_SIZE, 2, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_0[] = { { 1, NULL }, { 10, NULL }, };
-static const cell_ref refs_1[] = { { 0, NULL }, { 11, NULL }, };
-static const int64_t x12[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x13[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x14[] = { CELL_X_SIZE, 2, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+static const int64_t x5[] = { CELL_X_PUSH, 256, CELL_X_END };
+static const int64_t x6[] = { CELL_X_SIZE, 2, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_0[] = { { 1, NULL }, { 9, NULL }, };
+static const int64_t x7[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const cell_ref refs_1[] = { { 0, NULL }, { 10, NULL }, };
+static const int64_t x8[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_END };
+static const int64_t x10[] = { CELL_X_PUSH, 1, CELL_X_END };
+static const int64_t x11[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x12[] = { CELL_X_SIZE, 2, CELL_X_END };
+static const int64_t x13[] = { CELL_X_SIZE, 2, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
         CELL_X_END };
-static const int64_t x15[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
+static const int64_t x14[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x16[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x15[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x17[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 16, CELL_X_CEILDIV,
+static const int64_t x16[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 16, CELL_X_CEILDIV,
         CELL_X_END };
-static const cell_ref refs_2[] = { { 9, NULL }, { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, };
-static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x19[] = { CELL_X_PUSH, 35840, CELL_X_END };
+static const cell_ref refs_2[] = { { 11, NULL }, { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, };
+static const int64_t x17[] = { CELL_X_SIZE, 0, CELL_X_END };
+static const int64_t x18[] = { CELL_X_PUSH, 35840, CELL_X_END };
 static const cell_ref refs_3[] = { { 4, NULL }, { 5, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL },
         { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL }, { 14, NULL }, { 15, NULL },
-        { 2, NULL }, { 9, NULL }, { 3, NULL }, { 23, NULL }, { 24, NULL }, { 7, NULL }, { 8, NULL }, };
-static const int64_t x20[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
+        { 2, NULL }, { 11, NULL }, { 3, NULL }, { 23, NULL }, { 24, NULL }, { 7, NULL }, { 8, NULL }, };
+static const int64_t x19[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
         CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL,
@@ -106,7 +93,7 @@ static const int64_t x20[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CE
         4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
         CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x21[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x20[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH,
@@ -131,9 +118,9 @@ static const cell_buffer forward_buffers[] = {
     { "y", CELL_FROM_ARG, CELL_F32, 6, NULL },
     { "S", CELL_FROM_ARG, CELL_F32, 7, NULL },
     { "M", CELL_FROM_ARG, CELL_F32, 8, NULL },
+    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x19 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x20 },
     { "W_kvqm_x", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x1 },
-    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x20 },
-    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x21 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "kn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 4, x3 },
@@ -150,49 +137,53 @@ static const cell_buffer forward_buffers[] = {
 };
 
 static const cell_op forward_ops[] = {
-    { .name = "W_kvqm_x", .kind = CELL_OP_GEMM, .need = NULL, .when = x4,
-      .u.gemm = { .m = x8, .n = x7, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 1, x5 }, x6, x9, NULL },
-          .b = { { 0, x5 }, x9, x6, NULL },
-          .c = { { 9, x5 }, x9, x8, NULL },
+    { .name = "e79_fwd_parts_0", .kind = CELL_OP_KERNEL, .need = NULL, .when = x4,
+      .u.kernel = { .kernel = 0, .n_refs = 2, .grid = { x6, x5, NULL }, .refs = refs_0 } },
+    { .name = "e79_fwd_parts_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = x4,
+      .u.kernel = { .kernel = 1, .n_refs = 2, .grid = { x6, x7, NULL }, .refs = refs_1 } },
+    { .name = "W_kvqm_x", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 6 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x4,
+      .u.list = { .n_ops = 4 } },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x5, .n = x7, .k = x8, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 9, x9 }, x8, x10, NULL },
+          .b = { { 10, x9 }, x10, x8, NULL },
+          .c = { { 11, x9 }, x10, x5, NULL },
       } },
-    { .name = "e79_fwd_parts_0", .kind = CELL_OP_KERNEL, .need = NULL, .when = x10,
-      .u.kernel = { .kernel = 0, .n_refs = 2, .grid = { x11, x8, NULL }, .refs = refs_0 } },
-    { .name = "e79_fwd_parts_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = x10,
-      .u.kernel = { .kernel = 1, .n_refs = 2, .grid = { x11, x7, NULL }, .refs = refs_1 } },
-    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
-      .u.gemm = { .m = x8, .n = x7, .k = x12, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 10, x5 }, x12, x9, NULL },
-          .b = { { 11, x5 }, x9, x12, NULL },
-          .c = { { 9, x5 }, x9, x8, NULL },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x5, .n = x7, .k = x11, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 9, x12 }, x8, x10, NULL },
+          .b = { { 10, x9 }, x10, x8, NULL },
+          .c = { { 11, x9 }, x10, x5, NULL },
       } },
-    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
-      .u.gemm = { .m = x8, .n = x7, .k = x13, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 10, x6 }, x12, x9, NULL },
-          .b = { { 11, x5 }, x9, x12, NULL },
-          .c = { { 9, x5 }, x9, x8, NULL },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = NULL,
+      .u.loop = { .from = NULL, .to = x12, .step = 512, .n_ops = 1 } },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x5, .n = x7, .k = x13, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 9, x14 }, x8, x10, NULL },
+          .b = { { 10, x15 }, x10, x8, NULL },
+          .c = { { 11, x9 }, x10, x5, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = NULL, .when = x10,
-      .u.loop = { .from = NULL, .to = x6, .step = 512, .n_ops = 1 } },
-    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
-      .u.gemm = { .m = x8, .n = x7, .k = x14, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 10, x15 }, x12, x9, NULL },
-          .b = { { 11, x16 }, x9, x12, NULL },
-          .c = { { 9, x5 }, x9, x8, NULL },
+    { .name = "W_kvqm_x", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x5, .n = x7, .k = x12, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 1, x9 }, x12, x10, NULL },
+          .b = { { 0, x9 }, x10, x12, NULL },
+          .c = { { 11, x9 }, x10, x5, NULL },
       } },
-    { .name = "e79_fwd_before_1", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 2, .n_refs = 5, .grid = { x17, NULL, NULL }, .refs = refs_2 } },
+    { .name = "e79_fwd_before_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = NULL,
+      .u.kernel = { .kernel = 2, .n_refs = 5, .grid = { x16, NULL, NULL }, .refs = refs_2 } },
     { .name = "e79_fwd_walk", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 3, .n_refs = 19, .grid = { x18, NULL, NULL }, .refs = refs_3 } },
+      .u.kernel = { .kernel = 3, .n_refs = 19, .grid = { x17, NULL, NULL }, .refs = refs_3 } },
 };
 
-static const cell_plan forward_plan = { forward_buffers, forward_ops, 25, 9 };
+static const cell_plan forward_plan = { forward_buffers, forward_ops, 25, 11 };
 
-static const int64_t x22[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x21[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_0[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const cell_ref refs_4[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
-static const int64_t x23[] = { CELL_X_PUSH, 190464, CELL_X_END };
+static const int64_t x22[] = { CELL_X_PUSH, 190464, CELL_X_END };
 static const int16_t need_1_1[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const int16_t wanted_1_1_0[] = { 9, 10, -1 };
 static const int16_t wanted_1_1_1[] = { 12, -1 };
@@ -207,12 +198,12 @@ static const cell_ref refs_5[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 2
         { 22, NULL }, { 7, NULL }, { 8, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 26, NULL },
         { 27, NULL }, { 28, NULL }, { 29, NULL }, { 30, NULL }, { 16, NULL }, { 31, NULL }, { 13, NULL },
         { 14, NULL }, { 32, NULL }, { 33, NULL }, };
-static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x23[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_END };
-static const int64_t x25[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
-static const int64_t x26[] = { CELL_X_PUSH, 4096, CELL_X_END };
+static const int64_t x24[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x25[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
 static const cell_ref refs_6[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
 static const int16_t need_1_3[] = { 11, 12, -1 };
@@ -220,24 +211,10 @@ static const cell_ref refs_7[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
 static const cell_ref refs_8[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
         { 37, NULL }, { 38, NULL }, };
-static const int64_t x27[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x26[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
 static const cell_ref refs_9[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
-static const int64_t x28[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
-        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
-        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
-        CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
-        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
-        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
-static const int16_t need_1_6[] = { 9, -1 };
-static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x27[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -261,9 +238,9 @@ static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_END };
-static const int16_t need_1_7[] = { 9, 10, -1 };
+static const int16_t need_1_6[] = { 9, 10, -1 };
 static const cell_ref refs_10[] = { { 39, NULL }, { 40, NULL }, };
-static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x28[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -276,35 +253,22 @@ static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
         CELL_X_END };
-static const int16_t need_1_8[] = { 9, -1 };
+static const int16_t need_1_7[] = { 9, -1 };
 static const cell_ref refs_11[] = { { 1, NULL }, { 41, NULL }, };
-static const int16_t need_1_9[] = { 9, -1 };
-static const int64_t x31[] = { CELL_X_PUSH, 768, CELL_X_END };
 static const int16_t need_1_10[] = { 9, -1 };
-static const int64_t x32[] = { CELL_X_PUSH, 512, CELL_X_END };
+static const int64_t x29[] = { CELL_X_PUSH, 768, CELL_X_END };
 static const int16_t need_1_11[] = { 9, -1 };
+static const int64_t x30[] = { CELL_X_PUSH, 512, CELL_X_END };
 static const int16_t need_1_12[] = { 9, -1 };
-static const int64_t x33[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+static const int16_t need_1_13[] = { 9, -1 };
+static const int64_t x31[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
         CELL_X_END };
-static const int64_t x34[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x32[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x35[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x33[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x36[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
-        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
-        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
-        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
-        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
-        CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_END };
-static const int16_t need_1_13[] = { 10, -1 };
-static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int16_t need_1_14[] = { 9, -1 };
+static const int64_t x34[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
         CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
@@ -316,26 +280,27 @@ static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_14[] = { 10, -1 };
-static const cell_ref refs_12[] = { { 0, NULL }, { 42, NULL }, };
 static const int16_t need_1_15[] = { 10, -1 };
-static const int64_t x38[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_END };
-static const int16_t need_1_16[] = { 10, -1 };
-static const int16_t need_1_17[] = { 10, -1 };
+static const cell_ref refs_12[] = { { 0, NULL }, { 42, NULL }, };
 static const int16_t need_1_18[] = { 10, -1 };
-static const int16_t need_1_19[] = { 10, -1 };
-static const int64_t x39[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
-        CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
-static const int64_t x40[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x35[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x41[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
+static const int16_t need_1_19[] = { 10, -1 };
+static const int16_t need_1_20[] = { 10, -1 };
+static const int16_t need_1_21[] = { 10, -1 };
+static const int16_t need_1_22[] = { 10, -1 };
+static const int64_t x36[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
+        CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
+static const int64_t x37[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x38[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x42[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int16_t need_1_23[] = { 10, -1 };
+static const int64_t x39[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_END };
-static const int64_t x43[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x40[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
         CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH,
@@ -360,7 +325,7 @@ static const int64_t x43[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CE
         CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_MUL, CELL_X_END };
-static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
+static const int64_t x41[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
         CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN,
@@ -373,7 +338,7 @@ static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CE
         CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x45[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x42[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH,
@@ -422,108 +387,116 @@ static const cell_buffer backward_buffers[] = {
     { "W_kvqm_x", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
-    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x42 },
+    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x39 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_k", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
-    { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x43 },
-    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x44 },
-    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x45 },
+    { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x40 },
+    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x41 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x42 },
 };
 
 static const cell_op backward_ops[] = {
     { .name = "e79_bwd_before_0", .kind = CELL_OP_KERNEL, .need = need_1_0,
-      .u.kernel = { .kernel = 4, .n_refs = 3, .grid = { x22, NULL, NULL }, .refs = refs_4 } },
+      .u.kernel = { .kernel = 4, .n_refs = 3, .grid = { x21, NULL, NULL }, .refs = refs_4 } },
     { .name = "e79_bwd_walk", .kind = CELL_OP_KERNEL, .need = need_1_1,
-      .u.kernel = { .kernel = 5, .n_refs = 22, .grid = { x18, NULL, NULL }, .refs = refs_5,
+      .u.kernel = { .kernel = 5, .n_refs = 22, .grid = { x17, NULL, NULL }, .refs = refs_5,
               .wanted = wanted_1_1 } },
     { .name = "e79_bwd_after_1", .kind = CELL_OP_KERNEL, .need = need_1_2,
-      .u.kernel = { .kernel = 6, .n_refs = 3, .grid = { x25, x24, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 6, .n_refs = 3, .grid = { x24, x23, NULL }, .refs = refs_6 } },
     { .name = "e79_bwd_after_1_2", .kind = CELL_OP_KERNEL, .need = need_1_3,
-      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x25, NULL, NULL }, .refs = refs_7 } },
-    { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4,
-      .u.kernel = { .kernel = 8, .n_refs = 7, .grid = { x17, NULL, NULL }, .refs = refs_8 } },
+      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x24, NULL, NULL }, .refs = refs_7 } },
+    { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4, .when = NULL,
+      .u.kernel = { .kernel = 8, .n_refs = 7, .grid = { x16, NULL, NULL }, .refs = refs_8 } },
     { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
-      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x27, x7, NULL }, .refs = refs_9 } },
-    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6, .when = x28,
-      .u.gemm = { .m = x7, .n = x6, .k = x8, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x5 }, x8, x9, NULL },
-          .b = { { 1, x5 }, x6, x9, NULL },
-          .c = { { 9, x5 }, x6, x9, NULL },
+      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x26, x7, NULL }, .refs = refs_9 } },
+    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_6, .when = x27,
+      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x26, x7, NULL }, .refs = refs_10 } },
+    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x28,
+      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x6, x5, NULL }, .refs = refs_11 } },
+    { .name = "d_x", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 6 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x28,
+      .u.list = { .n_ops = 4 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10,
+      .u.gemm = { .m = x7, .n = x12, .k = x29, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 40, x9 }, x29, x10, NULL },
+          .b = { { 41, x9 }, x12, x10, NULL },
+          .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x29,
-      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x27, x7, NULL }, .refs = refs_10 } },
-    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_8, .when = x30,
-      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x11, x8, NULL }, .refs = refs_11 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_9, .when = x30,
-      .u.gemm = { .m = x7, .n = x6, .k = x31, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 40, x5 }, x31, x9, NULL },
-          .b = { { 41, x5 }, x6, x9, NULL },
-          .c = { { 9, x5 }, x6, x9, NULL },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_11,
+      .u.gemm = { .m = x7, .n = x12, .k = x30, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x5 }, x29, x10, NULL },
+          .b = { { 41, x9 }, x12, x10, NULL },
+          .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10, .when = x30,
-      .u.gemm = { .m = x7, .n = x6, .k = x32, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x8 }, x31, x9, NULL },
-          .b = { { 41, x5 }, x6, x9, NULL },
-          .c = { { 9, x5 }, x6, x9, NULL },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_12,
+      .u.loop = { .from = NULL, .to = x5, .step = 512, .n_ops = 1 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_13,
+      .u.gemm = { .m = x7, .n = x12, .k = x31, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x32 }, x29, x10, NULL },
+          .b = { { 41, x33 }, x12, x10, NULL },
+          .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_11, .when = x30,
-      .u.loop = { .from = NULL, .to = x8, .step = 512, .n_ops = 1 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_12, .when = x30,
-      .u.gemm = { .m = x7, .n = x6, .k = x33, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x34 }, x31, x9, NULL },
-          .b = { { 41, x35 }, x6, x9, NULL },
-          .c = { { 9, x5 }, x6, x9, NULL },
+    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_14,
+      .u.gemm = { .m = x7, .n = x12, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 39, x9 }, x5, x10, NULL },
+          .b = { { 1, x9 }, x12, x10, NULL },
+          .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_13, .when = x36,
-      .u.gemm = { .m = x8, .n = x6, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x5 }, x9, x8, NULL },
-          .b = { { 0, x5 }, x6, x9, NULL },
-          .c = { { 10, x5 }, x6, x9, NULL },
+    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_15, .when = x34,
+      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x6, x7, NULL }, .refs = refs_12 } },
+    { .name = "d_W_kvqm", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 7 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x34,
+      .u.list = { .n_ops = 5 } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_18,
+      .u.gemm = { .m = x5, .n = x12, .k = x35, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 40, x9 }, x10, x5, NULL },
+          .b = { { 42, x9 }, x12, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
       } },
-    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_14, .when = x37,
-      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x11, x7, NULL }, .refs = refs_12 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_15, .when = x37,
-      .u.gemm = { .m = x8, .n = x6, .k = x38, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 40, x5 }, x9, x8, NULL },
-          .b = { { 42, x5 }, x6, x9, NULL },
-          .c = { { 10, x5 }, x6, x9, NULL },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19,
+      .u.gemm = { .m = x5, .n = x12, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x5 }, x10, x29, NULL },
+          .b = { { 42, x9 }, x8, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_16, .when = x37,
-      .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x8 }, x9, x31, NULL },
-          .b = { { 42, x5 }, x12, x9, NULL },
-          .c = { { 10, x5 }, x6, x9, NULL },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_20,
+      .u.gemm = { .m = x5, .n = x12, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x30 }, x10, x29, NULL },
+          .b = { { 42, x12 }, x8, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_17, .when = x37,
-      .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x32 }, x9, x31, NULL },
-          .b = { { 42, x6 }, x12, x9, NULL },
-          .c = { { 10, x5 }, x6, x9, NULL },
-      } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_18, .when = x37,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_21,
       .u.loop = { .from = NULL, .to = x7, .step = 512, .n_ops = 1 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19, .when = x37,
-      .u.gemm = { .m = x8, .n = x6, .k = x39, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x40 }, x9, x31, NULL },
-          .b = { { 42, x41 }, x12, x9, NULL },
-          .c = { { 10, x5 }, x6, x9, NULL },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_22,
+      .u.gemm = { .m = x5, .n = x12, .k = x36, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x37 }, x10, x29, NULL },
+          .b = { { 42, x38 }, x8, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
+      } },
+    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_23,
+      .u.gemm = { .m = x5, .n = x12, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 39, x9 }, x10, x5, NULL },
+          .b = { { 0, x9 }, x12, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
       } },
 };
 
-static const cell_plan backward_plan = { backward_buffers, backward_ops, 43, 20 };
+static const cell_plan backward_plan = { backward_buffers, backward_ops, 43, 24 };
 
 static const cell_kernel kernel_table[] = {
     { .name = "e79_fwd_parts_0", .symbol = e79_fwd_parts_0, .threads = 128 },
     { .name = "e79_fwd_parts_1", .symbol = e79_fwd_parts_1, .threads = 128 },
     { .name = "e79_fwd_before_1", .symbol = e79_fwd_before_1, .threads = 256 },
-    { .name = "e79_fwd_walk", .symbol = e79_fwd_walk, .threads = 256, .smem = x19 },
+    { .name = "e79_fwd_walk", .symbol = e79_fwd_walk, .threads = 256, .smem = x18 },
     { .name = "e79_bwd_before_0", .symbol = e79_bwd_before_0, .threads = 256 },
-    { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x23 },
-    { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x26 },
-    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 1024, .smem = x26,
+    { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x22 },
+    { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x25 },
+    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 1024, .smem = x25,
             .dependent = 1 },
     { .name = "e79_bwd_after_2", .symbol = e79_bwd_after_2, .threads = 256 },
     { .name = "e79_bwd_after_3", .symbol = e79_bwd_after_3, .threads = 256 },
@@ -633,7 +606,6 @@ static const cell_desc description = {
     .ref_reserve_bytes = e79_ref_reserve_bytes,
     .how = "schedule tile, a checkpoint every 4 steps",
     .block_memory = 190464,
-    .smaller = NULL,
     .archs = CELL_ARCHS,
     .n_bindings = 5,
     .n_sizes = 4,

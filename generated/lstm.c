@@ -7,13 +7,13 @@
 CELL_KERNEL_SYMBOL void lstm_fwd_parts_0(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_parts_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_heads(cell_kernel_args args);
-CELL_KERNEL_SYMBOL void lstm_init(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_pairs(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_init(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_steps(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_step_2(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_heads(cell_kernel_args args);
-CELL_KERNEL_SYMBOL void lstm_seed(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_steps(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_seed(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_step_0(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_parts_0(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_parts_1(cell_kernel_args args);
@@ -51,108 +51,82 @@ static const int64_t x2[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
         CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_END };
-static const int64_t x3[] = { CELL_X_PUSH, 0, CELL_X_END };
-static const int64_t x4[] = { CELL_X_SIZE, 2, CELL_X_END };
-static const int64_t x5[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x6[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
-static const int64_t x7[] = { CELL_X_PUSH, 1, CELL_X_END };
-static const int64_t x8[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90,
-        CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110,
-        CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0,
-        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH,
-        256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8,
-        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 4, CELL_X_SIZE,
-        3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
-        CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0,
-        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int64_t x9[] = { CELL_X_SIZE, 2, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_0[] = { { 1, NULL }, { 11, NULL }, };
-static const cell_ref refs_1[] = { { 0, NULL }, { 12, NULL }, };
-static const int64_t x10[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x11[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x12[] = { CELL_X_SIZE, 2, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+static const int64_t x3[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
+static const int64_t x4[] = { CELL_X_SIZE, 2, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_0[] = { { 1, NULL }, { 10, NULL }, };
+static const int64_t x5[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const cell_ref refs_1[] = { { 0, NULL }, { 11, NULL }, };
+static const int64_t x6[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x7[] = { CELL_X_PUSH, 0, CELL_X_END };
+static const int64_t x8[] = { CELL_X_PUSH, 1, CELL_X_END };
+static const int64_t x9[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x10[] = { CELL_X_SIZE, 2, CELL_X_END };
+static const int64_t x11[] = { CELL_X_SIZE, 2, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
         CELL_X_END };
-static const int64_t x13[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
+static const int64_t x12[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x14[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x13[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x15[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL,
+static const int64_t x14[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_ADD, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV,
         CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_DIV, CELL_X_PUSH, 8, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_PUSH, 48, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x16[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+static const int64_t x15[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         2, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int64_t x17[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 0, CELL_X_ATTR, CELL_ATTR_SM_COUNT,
+static const int64_t x16[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 0, CELL_X_ATTR, CELL_ATTR_SM_COUNT,
         CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_SIZE, 3, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 8, CELL_X_MIN,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
-static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
+static const cell_ref refs_2[] = { { 12, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
         { 15, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 7, NULL }, { 2, NULL },
         { 20, NULL }, { 5, NULL }, { 21, NULL }, { 6, NULL }, { 8, NULL }, { 9, NULL }, };
-static const int64_t x18[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        2, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
+static const int64_t x17[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 512, CELL_X_CEILDIV, CELL_X_PUSH, 65536,
+        CELL_X_MUL, CELL_X_PUSH, 40992, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV,
+        CELL_X_PUSH, 2048, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x18[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
+        CELL_X_RESIDENT, 3, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_END };
 static const int64_t x19[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_3[] = { { 5, NULL }, { 20, NULL }, { 18, NULL }, { 8, NULL }, { 6, NULL },
         { 21, NULL }, { 9, NULL }, };
-static const int64_t x20[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 512, CELL_X_CEILDIV, CELL_X_PUSH, 65536,
-        CELL_X_MUL, CELL_X_PUSH, 40992, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV,
-        CELL_X_PUSH, 2048, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x20[] = { CELL_X_PUSH, 2048, CELL_X_END };
 static const int64_t x21[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_RESIDENT, 4, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE,
-        3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 2, CELL_X_LE, CELL_X_MUL,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_END };
-static const int64_t x22[] = { CELL_X_PUSH, 2048, CELL_X_END };
-static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
         CELL_X_END };
-static const cell_ref refs_4[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
+static const cell_ref refs_4[] = { { 12, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
         { 15, NULL }, { 16, NULL }, { 17, NULL }, { 21, NULL }, { 9, NULL }, { 18, NULL }, { 8, NULL },
         { 19, NULL }, { 7, NULL }, { 22, NULL }, { 2, NULL }, { 18, NULL }, };
-static const int64_t x24[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 32768,
+static const int64_t x22[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 32768,
         CELL_X_MUL, CELL_X_PUSH, 16384, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV,
         CELL_X_PUSH, 2048, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x25[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 5, CELL_X_LE,
-        CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE,
-        CELL_X_PUSH, 1, CELL_X_RESIDENT, 2, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
-        CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 4,
-        CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_MUL, CELL_X_END };
-static const int64_t x26[] = { CELL_X_PUSH, 1024, CELL_X_END };
-static const int64_t x27[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_5[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
+static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 5, CELL_X_LE,
+        CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_END };
+static const cell_ref refs_5[] = { { 5, NULL }, { 20, NULL }, { 18, NULL }, { 8, NULL }, { 6, NULL },
+        { 21, NULL }, { 9, NULL }, };
+static const int64_t x24[] = { CELL_X_PUSH, 1024, CELL_X_END };
+static const int64_t x25[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_6[] = { { 12, NULL }, { 3, NULL }, { 4, NULL }, { 13, NULL }, { 14, NULL },
         { 15, NULL }, { 16, NULL }, { 17, NULL }, { 21, NULL }, { 9, NULL }, { 18, NULL }, { 8, NULL },
         { 19, NULL }, { 7, NULL }, { 22, NULL }, { 2, NULL }, { 18, NULL }, };
-static const int64_t x28[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        2, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2,
-        CELL_X_MUL, CELL_X_RESIDENT, 4, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL,
-        CELL_X_ADD, CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 5, CELL_X_LE,
-        CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ,
+static const cell_ref refs_7[] = { { 5, NULL }, { 20, NULL }, { 18, NULL }, { 8, NULL }, { 6, NULL },
+        { 21, NULL }, { 9, NULL }, };
+static const int64_t x26[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x29[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
-        CELL_X_END };
-static const int64_t x30[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
+static const int64_t x27[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
         CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x31[] = { CELL_X_SIZE, 3, CELL_X_END };
-static const int64_t x32[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x33[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x34[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
+static const int64_t x28[] = { CELL_X_SIZE, 3, CELL_X_END };
+static const int64_t x29[] = { CELL_X_SIZE, 0, CELL_X_END };
+static const int64_t x30[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x31[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x35[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_6[] = { { 10, NULL }, { 3, NULL }, { 23, NULL }, { 4, NULL }, { 13, NULL },
+static const int64_t x32[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_8[] = { { 12, NULL }, { 3, NULL }, { 23, NULL }, { 4, NULL }, { 13, NULL },
         { 14, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 21, NULL }, { 9, NULL }, { 18, NULL },
         { 8, NULL }, { 19, NULL }, { 7, NULL }, };
-static const int64_t x36[] = { CELL_X_SIZE, 1, CELL_X_END };
-static const int64_t x37[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
-        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x38[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_MUL,
+static const int64_t x33[] = { CELL_X_SIZE, 1, CELL_X_END };
+static const int64_t x34[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
         CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH,
@@ -166,7 +140,7 @@ static const int64_t x38[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL
         CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x39[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x35[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE,
@@ -181,9 +155,11 @@ static const int64_t x39[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_
         CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x40[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x36[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x37[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x41[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x38[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer forward_buffers[] = {
@@ -197,135 +173,129 @@ static const cell_buffer forward_buffers[] = {
     { "y", CELL_FROM_ARG, CELL_F32, 7, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 8, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 9, NULL },
-    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x37 },
-    { "parts of weight_ih", CELL_FROM_WORKSPACE, CELL_BF16, 0, x38 },
-    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x39 },
+    { "parts of weight_ih", CELL_FROM_WORKSPACE, CELL_BF16, 0, x34 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x35 },
+    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x36 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
-    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x40 },
-    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x40 },
-    { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x40 },
+    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x37 },
+    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x37 },
+    { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x37 },
     { "h0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 0, x0 },
     { "c0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 1, x0 },
-    { "posts 0", CELL_FROM_WORKSPACE, CELL_I32, 0, x22 },
-    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x41 },
+    { "posts 0", CELL_FROM_WORKSPACE, CELL_I32, 0, x20 },
+    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x38 },
 };
 
 static const cell_op forward_ops[] = {
-    { .name = "lstm_fwd_before_0", .kind = CELL_OP_GEMM, .need = NULL, .when = x2,
-      .u.gemm = { .m = x6, .n = x5, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 1, x3 }, x4, x7, NULL },
-          .b = { { 0, x3 }, x7, x4, NULL },
-          .c = { { 10, x3 }, x7, x6, NULL },
+    { .name = "lstm_fwd_parts_0", .kind = CELL_OP_KERNEL, .need = NULL, .when = x2,
+      .u.kernel = { .kernel = 0, .n_refs = 2, .grid = { x4, x3, NULL }, .refs = refs_0 } },
+    { .name = "lstm_fwd_parts_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = x2,
+      .u.kernel = { .kernel = 1, .n_refs = 2, .grid = { x4, x5, NULL }, .refs = refs_1 } },
+    { .name = "lstm_fwd_before_0", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 6 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x2,
+      .u.list = { .n_ops = 4 } },
+    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x3, .n = x5, .k = x6, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 10, x7 }, x6, x8, NULL },
+          .b = { { 11, x7 }, x8, x6, NULL },
+          .c = { { 12, x7 }, x8, x3, NULL },
       } },
-    { .name = "lstm_fwd_parts_0", .kind = CELL_OP_KERNEL, .need = NULL, .when = x8,
-      .u.kernel = { .kernel = 0, .n_refs = 2, .grid = { x9, x6, NULL }, .refs = refs_0 } },
-    { .name = "lstm_fwd_parts_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = x8,
-      .u.kernel = { .kernel = 1, .n_refs = 2, .grid = { x9, x5, NULL }, .refs = refs_1 } },
-    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x8,
-      .u.gemm = { .m = x6, .n = x5, .k = x10, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 11, x3 }, x10, x7, NULL },
-          .b = { { 12, x3 }, x7, x10, NULL },
-          .c = { { 10, x3 }, x7, x6, NULL },
+    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x3, .n = x5, .k = x9, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 10, x10 }, x6, x8, NULL },
+          .b = { { 11, x7 }, x8, x6, NULL },
+          .c = { { 12, x7 }, x8, x3, NULL },
       } },
-    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x8,
-      .u.gemm = { .m = x6, .n = x5, .k = x11, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 11, x4 }, x10, x7, NULL },
-          .b = { { 12, x3 }, x7, x10, NULL },
-          .c = { { 10, x3 }, x7, x6, NULL },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = NULL,
+      .u.loop = { .from = NULL, .to = x10, .step = 512, .n_ops = 1 } },
+    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x3, .n = x5, .k = x11, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 10, x12 }, x6, x8, NULL },
+          .b = { { 11, x13 }, x8, x6, NULL },
+          .c = { { 12, x7 }, x8, x3, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = NULL, .when = x8,
-      .u.loop = { .from = NULL, .to = x4, .step = 512, .n_ops = 1 } },
-    { .name = "lstm_fwd_before_0 of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x8,
-      .u.gemm = { .m = x6, .n = x5, .k = x12, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 11, x13 }, x10, x7, NULL },
-          .b = { { 12, x14 }, x7, x10, NULL },
-          .c = { { 10, x3 }, x7, x6, NULL },
+    { .name = "lstm_fwd_before_0", .kind = CELL_OP_GEMM, .need = NULL,
+      .u.gemm = { .m = x3, .n = x5, .k = x10, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 1, x7 }, x10, x8, NULL },
+          .b = { { 0, x7 }, x8, x10, NULL },
+          .c = { { 12, x7 }, x8, x3, NULL },
       } },
-    { .name = "lstm_fwd_heads", .kind = CELL_OP_KERNEL, .when = x16,
-      .u.kernel = { .kernel = 2, .n_refs = 18, .grid = { x17, NULL, NULL }, .refs = refs_2 } },
-    { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL, .when = x18,
-      .u.kernel = { .kernel = 3, .n_refs = 7, .grid = { x19, NULL, NULL }, .refs = refs_3 } },
-    { .name = "posts", .kind = CELL_OP_FILL, .when = x21,
-      .u.memory = { .to = { 22, NULL }, .bytes = x22 } },
-    { .name = "lstm_fwd_pairs", .kind = CELL_OP_KERNEL, .when = x21,
-      .u.kernel = { .kernel = 4, .n_refs = 17, .grid = { x23, NULL, NULL }, .refs = refs_4 } },
-    { .name = "posts", .kind = CELL_OP_FILL, .when = x25,
-      .u.memory = { .to = { 22, NULL }, .bytes = x26 } },
-    { .name = "lstm_fwd_steps", .kind = CELL_OP_KERNEL, .when = x25,
-      .u.kernel = { .kernel = 5, .n_refs = 17, .grid = { x27, NULL, NULL }, .refs = refs_5 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x28,
-      .u.loop = { .from = x3, .to = x36, .step = 1, .n_ops = 2 } },
+    { .name = "walk", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 14 } },
+    { .name = "lstm_fwd_heads", .kind = CELL_OP_KERNEL, .when = x15,
+      .u.kernel = { .kernel = 2, .n_refs = 18, .grid = { x16, NULL, NULL }, .refs = refs_2 } },
+    { .name = "lstm_fwd_pairs", .kind = CELL_OP_LIST, .when = x18,
+      .u.list = { .n_ops = 3 } },
+    { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 4, .n_refs = 7, .grid = { x19, NULL, NULL }, .refs = refs_3 } },
+    { .name = "posts", .kind = CELL_OP_FILL,
+      .u.memory = { .to = { 22, NULL }, .bytes = x20 } },
+    { .name = "lstm_fwd_pairs", .kind = CELL_OP_KERNEL, .when = NULL,
+      .u.kernel = { .kernel = 3, .n_refs = 17, .grid = { x21, NULL, NULL }, .refs = refs_4 } },
+    { .name = "lstm_fwd_steps", .kind = CELL_OP_LIST, .when = x23,
+      .u.list = { .n_ops = 3 } },
+    { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 4, .n_refs = 7, .grid = { x19, NULL, NULL }, .refs = refs_5 } },
+    { .name = "posts", .kind = CELL_OP_FILL,
+      .u.memory = { .to = { 22, NULL }, .bytes = x24 } },
+    { .name = "lstm_fwd_steps", .kind = CELL_OP_KERNEL, .when = NULL,
+      .u.kernel = { .kernel = 5, .n_refs = 17, .grid = { x25, NULL, NULL }, .refs = refs_6 } },
+    { .name = "step by step", .kind = CELL_OP_LIST, .when = NULL,
+      .u.list = { .n_ops = 4 } },
+    { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 4, .n_refs = 7, .grid = { x19, NULL, NULL }, .refs = refs_7 } },
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
+      .u.loop = { .from = x7, .to = x33, .step = 1, .n_ops = 2 } },
     { .name = "lstm_fwd_step_1", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x6, .n = x32, .k = x31, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 2, x3 }, x31, x7, NULL },
-          .b = { { 18, x29 }, x7, x33, NULL },
-          .c = { { 23, x30 }, x7, x34, NULL },
+      .u.gemm = { .m = x3, .n = x29, .k = x28, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 2, x7 }, x28, x8, NULL },
+          .b = { { 18, x26 }, x8, x30, NULL },
+          .c = { { 23, x27 }, x8, x31, NULL },
       } },
     { .name = "lstm_fwd_step_2", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 6, .n_refs = 15, .grid = { x35, x32, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 6, .n_refs = 15, .grid = { x32, x29, NULL }, .refs = refs_8 } },
 };
 
-static const cell_plan forward_plan = { forward_buffers, forward_ops, 24, 16 };
+static const cell_plan forward_plan = { forward_buffers, forward_ops, 24, 24 };
 
-static const int64_t x42[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL,
+static const int64_t x39[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_ADD, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_DIV, CELL_X_PUSH, 8, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_PUSH, 48, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x43[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+static const int64_t x40[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         7, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const cell_ref refs_7[] = { { 7, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL },
+static const cell_ref refs_9[] = { { 7, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL },
         { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL }, { 21, NULL }, { 2, NULL },
         { 24, NULL }, { 8, NULL }, { 25, NULL }, { 9, NULL }, { 15, NULL }, { 16, NULL }, { 26, NULL }, };
-static const int64_t x44[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        7, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
-static const cell_ref refs_8[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };
-static const int64_t x45[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 32768,
+static const int64_t x41[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 32768,
         CELL_X_MUL, CELL_X_PUSH, 10272, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV,
         CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x46[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_RESIDENT, 9, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE,
-        3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_MUL,
-        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_END };
-static const cell_ref refs_9[] = { { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL }, { 19, NULL },
+static const int64_t x42[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
+        CELL_X_RESIDENT, 8, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_END };
+static const cell_ref refs_10[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };
+static const cell_ref refs_11[] = { { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL }, { 19, NULL },
         { 20, NULL }, { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL }, { 21, NULL },
         { 27, NULL }, { 2, NULL }, { 24, NULL }, { 21, NULL }, { 26, NULL }, };
-static const int64_t x47[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        7, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2,
-        CELL_X_MUL, CELL_X_RESIDENT, 9, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL,
-        CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
-static const cell_ref refs_10[] = { { 24, NULL }, { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL },
+static const cell_ref refs_12[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };
+static const cell_ref refs_13[] = { { 24, NULL }, { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL },
         { 19, NULL }, { 20, NULL }, { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL },
         { 21, NULL }, };
-static const int64_t x48[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+static const int64_t x43[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x49[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
+static const int64_t x44[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
         CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x50[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x45[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x51[] = { CELL_X_PUSH, -1, CELL_X_END };
-static const int64_t x52[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
-static const int64_t x53[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 4,
-        CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4,
-        CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
-        CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH,
-        1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
-        2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
-        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_END };
-static const int16_t need_1_7[] = { 10, -1 };
-static const int64_t x54[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x46[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
+static const int64_t x47[] = { CELL_X_PUSH, -1, CELL_X_END };
+static const int64_t x48[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -364,11 +334,11 @@ static const int64_t x54[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_SIZE, 3, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MAX,
         CELL_X_END };
-static const int64_t x55[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1024, CELL_X_CEILDIV,
+static const int64_t x49[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1024, CELL_X_CEILDIV,
         CELL_X_END };
-static const int16_t need_1_8[] = { 10, 11, 12, -1 };
-static const cell_ref refs_11[] = { { 21, NULL }, { 28, NULL }, };
-static const int64_t x56[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int16_t need_1_11[] = { 10, 11, 12, -1 };
+static const cell_ref refs_14[] = { { 21, NULL }, { 28, NULL }, };
+static const int64_t x50[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -381,36 +351,22 @@ static const int64_t x56[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_9[] = { 10, -1 };
-static const cell_ref refs_12[] = { { 1, NULL }, { 29, NULL }, };
-static const int16_t need_1_10[] = { 10, -1 };
-static const int64_t x57[] = { CELL_X_PUSH, 12, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_11[] = { 10, -1 };
-static const int64_t x58[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
 static const int16_t need_1_12[] = { 10, -1 };
-static const int16_t need_1_13[] = { 10, -1 };
-static const int64_t x59[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
+static const cell_ref refs_15[] = { { 1, NULL }, { 29, NULL }, };
+static const int16_t need_1_15[] = { 10, -1 };
+static const int64_t x51[] = { CELL_X_PUSH, 12, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
+static const int16_t need_1_16[] = { 10, -1 };
+static const int64_t x52[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
+static const int16_t need_1_17[] = { 10, -1 };
+static const int16_t need_1_18[] = { 10, -1 };
+static const int64_t x53[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
         CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
-static const int64_t x60[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
+static const int64_t x54[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x61[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x55[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x62[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0,
-        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4,
-        CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
-        CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH,
-        1048576, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
-        2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
-        CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
-        CELL_X_END };
-static const int16_t need_1_14[] = { 11, -1 };
-static const int64_t x63[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int16_t need_1_19[] = { 10, -1 };
+static const int64_t x56[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -423,37 +379,23 @@ static const int64_t x63[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_15[] = { 11, -1 };
-static const cell_ref refs_13[] = { { 0, NULL }, { 30, NULL }, };
-static const int16_t need_1_16[] = { 11, -1 };
-static const int64_t x64[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_END };
-static const int16_t need_1_17[] = { 11, -1 };
-static const int16_t need_1_18[] = { 11, -1 };
-static const int16_t need_1_19[] = { 11, -1 };
 static const int16_t need_1_20[] = { 11, -1 };
-static const int64_t x65[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
-        CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
-static const int64_t x66[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH,
-        12, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x67[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
-        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x68[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
-        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
-        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 3,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0,
-        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4,
-        CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
-        CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH,
-        1048576, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
-        3, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
-        CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 3,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
+static const cell_ref refs_16[] = { { 0, NULL }, { 30, NULL }, };
+static const int16_t need_1_23[] = { 11, -1 };
+static const int64_t x57[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
-static const int16_t need_1_21[] = { 12, -1 };
-static const int64_t x69[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int16_t need_1_24[] = { 11, -1 };
+static const int16_t need_1_25[] = { 11, -1 };
+static const int16_t need_1_26[] = { 11, -1 };
+static const int16_t need_1_27[] = { 11, -1 };
+static const int64_t x58[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
+        CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
+static const int64_t x59[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH,
+        12, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x60[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int16_t need_1_28[] = { 11, -1 };
+static const int64_t x61[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 3,
@@ -466,49 +408,49 @@ static const int64_t x69[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 3,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int64_t x70[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
-static const int16_t need_1_22[] = { 12, -1 };
-static const cell_ref refs_14[] = { { 31, NULL }, { 32, NULL }, };
-static const int16_t need_1_23[] = { 12, -1 };
-static const int16_t need_1_24[] = { 12, -1 };
-static const int64_t x71[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_25[] = { 12, -1 };
-static const int16_t need_1_26[] = { 12, -1 };
-static const int16_t need_1_27[] = { 12, -1 };
-static const int64_t x72[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 3, CELL_X_MUL,
+static const int64_t x62[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int16_t need_1_29[] = { 12, -1 };
+static const cell_ref refs_17[] = { { 31, NULL }, { 32, NULL }, };
+static const int16_t need_1_32[] = { 12, -1 };
+static const int16_t need_1_33[] = { 12, -1 };
+static const int64_t x63[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
+static const int16_t need_1_34[] = { 12, -1 };
+static const int16_t need_1_35[] = { 12, -1 };
+static const int16_t need_1_36[] = { 12, -1 };
+static const int64_t x64[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x73[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int16_t need_1_37[] = { 12, -1 };
+static const int64_t x65[] = { CELL_X_FORM, 0, CELL_X_PUSH, 2, CELL_X_LT, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_END };
+static const int64_t x66[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
-        CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1,
-        CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV,
-        CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 9, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64,
-        CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 0,
-        CELL_X_PUSH, 0, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 7,
-        CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_RESIDENT, 9, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD,
-        CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x74[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+        CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_FORM, 0, CELL_X_PUSH, 2, CELL_X_LT, CELL_X_PUSH, 0,
+        CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_FORM, 0, CELL_X_PUSH, 2, CELL_X_LT, CELL_X_MUL,
+        CELL_X_ADD, CELL_X_END };
+static const int64_t x67[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
-static const int64_t x75[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
+static const int64_t x68[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
         CELL_X_END };
-static const int64_t x76[] = { CELL_X_PUSH, 4096, CELL_X_END };
-static const int16_t need_1_28[] = { 13, 14, -1 };
-static const cell_ref refs_15[] = { { 21, NULL }, { 26, NULL }, };
-static const int16_t need_1_29[] = { 13, 14, -1 };
-static const cell_ref refs_16[] = { { 26, NULL }, { 13, NULL }, { 14, NULL }, };
-static const int16_t need_1_30[] = { 15, 16, -1 };
-static const cell_ref refs_17[] = { { 15, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL }, };
-static const int64_t x77[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x69[] = { CELL_X_PUSH, 4096, CELL_X_END };
+static const int16_t need_1_38[] = { 13, 14, -1 };
+static const cell_ref refs_18[] = { { 21, NULL }, { 26, NULL }, };
+static const int16_t need_1_39[] = { 13, 14, -1 };
+static const cell_ref refs_19[] = { { 26, NULL }, { 13, NULL }, { 14, NULL }, };
+static const int64_t x70[] = { CELL_X_FORM, 0, CELL_X_PUSH, 1, CELL_X_LT, CELL_X_PUSH, 0, CELL_X_EQ,
         CELL_X_END };
-static const int64_t x78[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int16_t need_1_40[] = { 15, 16, -1 };
+static const cell_ref refs_20[] = { { 15, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL }, };
+static const int64_t x71[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_END };
+static const int64_t x72[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_SIZE, 0, CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3,
         CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x79[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x73[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE,
@@ -548,7 +490,7 @@ static const int64_t x79[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 3, CELL_X_MUL, CELL
         CELL_X_SIZE, 3, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MAX,
         CELL_X_MUL, CELL_X_END };
-static const int64_t x80[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_MUL,
+static const int64_t x74[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
         CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH,
@@ -562,7 +504,7 @@ static const int64_t x80[] = { CELL_X_PUSH, 24, CELL_X_SIZE, 2, CELL_X_MUL, CELL
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x81[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x75[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE,
@@ -577,7 +519,7 @@ static const int64_t x81[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_
         CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x82[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x76[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 4, CELL_X_SIZE,
@@ -611,172 +553,191 @@ static const cell_buffer backward_buffers[] = {
     { "bias_hh", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 15, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 16, NULL },
-    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x40 },
+    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x37 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
-    { "d_p", CELL_FROM_WORKSPACE, CELL_F32, 0, x37 },
+    { "d_p", CELL_FROM_WORKSPACE, CELL_F32, 0, x36 },
     { "c0", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
-    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x77 },
-    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x77 },
-    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x78 },
-    { "posts 1", CELL_FROM_WORKSPACE, CELL_I32, 0, x26 },
-    { "parts of d_p", CELL_FROM_WORKSPACE, CELL_BF16, 0, x79 },
-    { "parts of weight_ih", CELL_FROM_WORKSPACE, CELL_BF16, 0, x80 },
-    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x81 },
-    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x40 },
-    { "parts of h.f32", CELL_FROM_WORKSPACE, CELL_BF16, 0, x82 },
+    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x71 },
+    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x71 },
+    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x72 },
+    { "posts 1", CELL_FROM_WORKSPACE, CELL_I32, 0, x24 },
+    { "parts of d_p", CELL_FROM_WORKSPACE, CELL_BF16, 0, x73 },
+    { "parts of weight_ih", CELL_FROM_WORKSPACE, CELL_BF16, 0, x74 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x75 },
+    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x37 },
+    { "parts of h.f32", CELL_FROM_WORKSPACE, CELL_BF16, 0, x76 },
 };
 
 static const cell_op backward_ops[] = {
-    { .name = "lstm_bwd_heads", .kind = CELL_OP_KERNEL, .when = x43,
-      .u.kernel = { .kernel = 7, .n_refs = 19, .grid = { x17, NULL, NULL }, .refs = refs_7 } },
-    { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL, .when = x44,
-      .u.kernel = { .kernel = 8, .n_refs = 4, .grid = { x19, NULL, NULL }, .refs = refs_8 } },
-    { .name = "posts", .kind = CELL_OP_FILL, .when = x46,
-      .u.memory = { .to = { 27, NULL }, .bytes = x26 } },
-    { .name = "lstm_bwd_steps", .kind = CELL_OP_KERNEL, .when = x46,
-      .u.kernel = { .kernel = 9, .n_refs = 17, .grid = { x23, NULL, NULL }, .refs = refs_9 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x47,
-      .u.loop = { .from = x52, .to = x51, .step = -1, .n_ops = 2 } },
+    { .name = "walk", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 10 } },
+    { .name = "lstm_bwd_heads", .kind = CELL_OP_KERNEL, .when = x40,
+      .u.kernel = { .kernel = 7, .n_refs = 19, .grid = { x16, NULL, NULL }, .refs = refs_9 } },
+    { .name = "lstm_bwd_steps", .kind = CELL_OP_LIST, .when = x42,
+      .u.list = { .n_ops = 3 } },
+    { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 9, .n_refs = 4, .grid = { x19, NULL, NULL }, .refs = refs_10 } },
+    { .name = "posts", .kind = CELL_OP_FILL,
+      .u.memory = { .to = { 27, NULL }, .bytes = x24 } },
+    { .name = "lstm_bwd_steps", .kind = CELL_OP_KERNEL, .when = NULL,
+      .u.kernel = { .kernel = 8, .n_refs = 17, .grid = { x21, NULL, NULL }, .refs = refs_11 } },
+    { .name = "step by step", .kind = CELL_OP_LIST, .when = NULL,
+      .u.list = { .n_ops = 4 } },
+    { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 9, .n_refs = 4, .grid = { x19, NULL, NULL }, .refs = refs_12 } },
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
+      .u.loop = { .from = x46, .to = x47, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 10, .n_refs = 13, .grid = { x35, x32, NULL }, .refs = refs_10 } },
+      .u.kernel = { .kernel = 10, .n_refs = 13, .grid = { x32, x29, NULL }, .refs = refs_13 } },
     { .name = "d_h", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x32, .n = x31, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 21, x48 }, x50, x7, NULL },
-          .b = { { 2, x3 }, x31, x7, NULL },
-          .c = { { 24, x49 }, x31, x7, NULL },
+      .u.gemm = { .m = x29, .n = x28, .k = x3, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 21, x43 }, x45, x8, NULL },
+          .b = { { 2, x7 }, x28, x8, NULL },
+          .c = { { 24, x44 }, x28, x8, NULL },
       } },
-    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_7, .when = x53,
-      .u.gemm = { .m = x5, .n = x4, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 21, x3 }, x6, x7, NULL },
-          .b = { { 1, x3 }, x4, x7, NULL },
-          .c = { { 10, x3 }, x4, x7, NULL },
+    { .name = "lstm_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_11, .when = x48,
+      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x49, x5, NULL }, .refs = refs_14 } },
+    { .name = "lstm_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_12, .when = x50,
+      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x4, x3, NULL }, .refs = refs_15 } },
+    { .name = "d_x", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 6 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x50,
+      .u.list = { .n_ops = 4 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_15,
+      .u.gemm = { .m = x5, .n = x10, .k = x51, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 28, x7 }, x51, x8, NULL },
+          .b = { { 29, x7 }, x10, x8, NULL },
+          .c = { { 10, x7 }, x10, x8, NULL },
       } },
-    { .name = "lstm_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_8, .when = x54,
-      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x55, x5, NULL }, .refs = refs_11 } },
-    { .name = "lstm_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_9, .when = x56,
-      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x9, x6, NULL }, .refs = refs_12 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10, .when = x56,
-      .u.gemm = { .m = x5, .n = x4, .k = x57, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 28, x3 }, x57, x7, NULL },
-          .b = { { 29, x3 }, x4, x7, NULL },
-          .c = { { 10, x3 }, x4, x7, NULL },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_16,
+      .u.gemm = { .m = x5, .n = x10, .k = x52, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x3 }, x51, x8, NULL },
+          .b = { { 29, x7 }, x10, x8, NULL },
+          .c = { { 10, x7 }, x10, x8, NULL },
       } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_11, .when = x56,
-      .u.gemm = { .m = x5, .n = x4, .k = x58, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x6 }, x57, x7, NULL },
-          .b = { { 29, x3 }, x4, x7, NULL },
-          .c = { { 10, x3 }, x4, x7, NULL },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_17,
+      .u.loop = { .from = NULL, .to = x3, .step = 512, .n_ops = 1 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_18,
+      .u.gemm = { .m = x5, .n = x10, .k = x53, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x54 }, x51, x8, NULL },
+          .b = { { 29, x55 }, x10, x8, NULL },
+          .c = { { 10, x7 }, x10, x8, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_12, .when = x56,
-      .u.loop = { .from = NULL, .to = x6, .step = 512, .n_ops = 1 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_13, .when = x56,
-      .u.gemm = { .m = x5, .n = x4, .k = x59, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x60 }, x57, x7, NULL },
-          .b = { { 29, x61 }, x4, x7, NULL },
-          .c = { { 10, x3 }, x4, x7, NULL },
+    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_19,
+      .u.gemm = { .m = x5, .n = x10, .k = x3, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 21, x7 }, x3, x8, NULL },
+          .b = { { 1, x7 }, x10, x8, NULL },
+          .c = { { 10, x7 }, x10, x8, NULL },
       } },
-    { .name = "d_weight_ih", .kind = CELL_OP_GEMM, .need = need_1_14, .when = x62,
-      .u.gemm = { .m = x6, .n = x4, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 21, x3 }, x7, x6, NULL },
-          .b = { { 0, x3 }, x4, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
+    { .name = "lstm_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_20, .when = x56,
+      .u.kernel = { .kernel = 13, .n_refs = 2, .grid = { x4, x5, NULL }, .refs = refs_16 } },
+    { .name = "d_weight_ih", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 7 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x56,
+      .u.list = { .n_ops = 5 } },
+    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_23,
+      .u.gemm = { .m = x3, .n = x10, .k = x57, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 28, x7 }, x8, x3, NULL },
+          .b = { { 30, x7 }, x10, x8, NULL },
+          .c = { { 11, x7 }, x10, x8, NULL },
       } },
-    { .name = "lstm_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_15, .when = x63,
-      .u.kernel = { .kernel = 13, .n_refs = 2, .grid = { x9, x5, NULL }, .refs = refs_13 } },
-    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_16, .when = x63,
-      .u.gemm = { .m = x6, .n = x4, .k = x64, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 28, x3 }, x7, x6, NULL },
-          .b = { { 30, x3 }, x4, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
+    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_24,
+      .u.gemm = { .m = x3, .n = x10, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x3 }, x8, x51, NULL },
+          .b = { { 30, x7 }, x6, x8, NULL },
+          .c = { { 11, x7 }, x10, x8, NULL },
       } },
-    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_17, .when = x63,
-      .u.gemm = { .m = x6, .n = x4, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x6 }, x7, x57, NULL },
-          .b = { { 30, x3 }, x10, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
+    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_25,
+      .u.gemm = { .m = x3, .n = x10, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x52 }, x8, x51, NULL },
+          .b = { { 30, x10 }, x6, x8, NULL },
+          .c = { { 11, x7 }, x10, x8, NULL },
       } },
-    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_18, .when = x63,
-      .u.gemm = { .m = x6, .n = x4, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x58 }, x7, x57, NULL },
-          .b = { { 30, x4 }, x10, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
-      } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_19, .when = x63,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_26,
       .u.loop = { .from = NULL, .to = x5, .step = 512, .n_ops = 1 } },
-    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_20, .when = x63,
-      .u.gemm = { .m = x6, .n = x4, .k = x65, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x66 }, x7, x57, NULL },
-          .b = { { 30, x67 }, x10, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
+    { .name = "d_weight_ih of parts", .kind = CELL_OP_GEMM, .need = need_1_27,
+      .u.gemm = { .m = x3, .n = x10, .k = x58, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x59 }, x8, x51, NULL },
+          .b = { { 30, x60 }, x6, x8, NULL },
+          .c = { { 11, x7 }, x10, x8, NULL },
       } },
-    { .name = "d_weight_hh", .kind = CELL_OP_GEMM, .need = need_1_21, .when = x68,
-      .u.gemm = { .m = x6, .n = x31, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 21, x3 }, x7, x6, NULL },
-          .b = { { 31, x3 }, x31, x7, NULL },
-          .c = { { 12, x3 }, x31, x7, NULL },
+    { .name = "d_weight_ih", .kind = CELL_OP_GEMM, .need = need_1_28,
+      .u.gemm = { .m = x3, .n = x10, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 21, x7 }, x8, x3, NULL },
+          .b = { { 0, x7 }, x10, x8, NULL },
+          .c = { { 11, x7 }, x10, x8, NULL },
       } },
-    { .name = "lstm_bwd_parts_3", .kind = CELL_OP_KERNEL, .need = need_1_22, .when = x69,
-      .u.kernel = { .kernel = 14, .n_refs = 2, .grid = { x70, x5, NULL }, .refs = refs_14 } },
-    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_23, .when = x69,
-      .u.gemm = { .m = x6, .n = x31, .k = x64, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 28, x3 }, x7, x6, NULL },
-          .b = { { 32, x3 }, x31, x7, NULL },
-          .c = { { 12, x3 }, x31, x7, NULL },
+    { .name = "lstm_bwd_parts_3", .kind = CELL_OP_KERNEL, .need = need_1_29, .when = x61,
+      .u.kernel = { .kernel = 14, .n_refs = 2, .grid = { x62, x5, NULL }, .refs = refs_17 } },
+    { .name = "d_weight_hh", .kind = CELL_OP_FORMS,
+      .u.list = { .n_ops = 7 } },
+    { .name = "parts", .kind = CELL_OP_LIST, .when = x61,
+      .u.list = { .n_ops = 5 } },
+    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_32,
+      .u.gemm = { .m = x3, .n = x28, .k = x57, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 28, x7 }, x8, x3, NULL },
+          .b = { { 32, x7 }, x28, x8, NULL },
+          .c = { { 12, x7 }, x28, x8, NULL },
       } },
-    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_24, .when = x69,
-      .u.gemm = { .m = x6, .n = x31, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x6 }, x7, x57, NULL },
-          .b = { { 32, x3 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x31, x7, NULL },
+    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_33,
+      .u.gemm = { .m = x3, .n = x28, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x3 }, x8, x51, NULL },
+          .b = { { 32, x7 }, x63, x8, NULL },
+          .c = { { 12, x7 }, x28, x8, NULL },
       } },
-    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_25, .when = x69,
-      .u.gemm = { .m = x6, .n = x31, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x58 }, x7, x57, NULL },
-          .b = { { 32, x31 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x31, x7, NULL },
+    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_34,
+      .u.gemm = { .m = x3, .n = x28, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x52 }, x8, x51, NULL },
+          .b = { { 32, x28 }, x63, x8, NULL },
+          .c = { { 12, x7 }, x28, x8, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_26, .when = x69,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_35,
       .u.loop = { .from = NULL, .to = x5, .step = 512, .n_ops = 1 } },
-    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_27, .when = x69,
-      .u.gemm = { .m = x6, .n = x31, .k = x65, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 28, x66 }, x7, x57, NULL },
-          .b = { { 32, x72 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x31, x7, NULL },
+    { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_36,
+      .u.gemm = { .m = x3, .n = x28, .k = x58, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 28, x59 }, x8, x51, NULL },
+          .b = { { 32, x64 }, x63, x8, NULL },
+          .c = { { 12, x7 }, x28, x8, NULL },
       } },
-    { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_28, .when = x47,
-      .u.kernel = { .kernel = 15, .n_refs = 2, .grid = { x75, x74, NULL }, .refs = refs_15 } },
-    { .name = "lstm_bwd_after_5_2", .kind = CELL_OP_KERNEL, .need = need_1_29,
-      .u.kernel = { .kernel = 16, .n_refs = 3, .grid = { x75, NULL, NULL }, .refs = refs_16, .t = x73 } },
-    { .name = "lstm_result", .kind = CELL_OP_KERNEL, .need = need_1_30, .when = x44,
-      .u.kernel = { .kernel = 17, .n_refs = 4, .grid = { x19, NULL, NULL }, .refs = refs_17 } },
+    { .name = "d_weight_hh", .kind = CELL_OP_GEMM, .need = need_1_37,
+      .u.gemm = { .m = x3, .n = x28, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 21, x7 }, x8, x3, NULL },
+          .b = { { 31, x7 }, x28, x8, NULL },
+          .c = { { 12, x7 }, x28, x8, NULL },
+      } },
+    { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_38, .when = x65,
+      .u.kernel = { .kernel = 15, .n_refs = 2, .grid = { x68, x67, NULL }, .refs = refs_18 } },
+    { .name = "lstm_bwd_after_5_2", .kind = CELL_OP_KERNEL, .need = need_1_39,
+      .u.kernel = { .kernel = 16, .n_refs = 3, .grid = { x68, NULL, NULL }, .refs = refs_19, .t = x66 } },
+    { .name = "lstm_result", .kind = CELL_OP_KERNEL, .need = need_1_40, .when = x70,
+      .u.kernel = { .kernel = 17, .n_refs = 4, .grid = { x19, NULL, NULL }, .refs = refs_20 } },
 };
 
-static const cell_plan backward_plan = { backward_buffers, backward_ops, 33, 31 };
+static const cell_plan backward_plan = { backward_buffers, backward_ops, 33, 41 };
 
 static const cell_kernel kernel_table[] = {
     { .name = "lstm_fwd_parts_0", .symbol = lstm_fwd_parts_0, .threads = 128 },
     { .name = "lstm_fwd_parts_1", .symbol = lstm_fwd_parts_1, .threads = 128 },
-    { .name = "lstm_fwd_heads", .symbol = lstm_fwd_heads, .threads = 256, .smem = x15 },
+    { .name = "lstm_fwd_heads", .symbol = lstm_fwd_heads, .threads = 256, .smem = x14 },
+    { .name = "lstm_fwd_pairs", .symbol = lstm_fwd_pairs, .threads = 256, .smem = x17, .cluster = 2,
+            .cooperative = 1 },
     { .name = "lstm_init", .symbol = lstm_init, .threads = 256 },
-    { .name = "lstm_fwd_pairs", .symbol = lstm_fwd_pairs, .threads = 256, .smem = x20, .cluster = 2,
-            .cooperative = 1 },
-    { .name = "lstm_fwd_steps", .symbol = lstm_fwd_steps, .threads = 256, .smem = x24, .cluster = 1,
-            .cooperative = 1 },
+    { .name = "lstm_fwd_steps", .symbol = lstm_fwd_steps, .threads = 256, .smem = x22, .cooperative = 1 },
     { .name = "lstm_fwd_step_2", .symbol = lstm_fwd_step_2, .threads = 128 },
-    { .name = "lstm_bwd_heads", .symbol = lstm_bwd_heads, .threads = 256, .smem = x42 },
-    { .name = "lstm_seed", .symbol = lstm_seed, .threads = 256 },
-    { .name = "lstm_bwd_steps", .symbol = lstm_bwd_steps, .threads = 256, .smem = x45, .cluster = 2,
+    { .name = "lstm_bwd_heads", .symbol = lstm_bwd_heads, .threads = 256, .smem = x39 },
+    { .name = "lstm_bwd_steps", .symbol = lstm_bwd_steps, .threads = 256, .smem = x41, .cluster = 2,
             .cooperative = 1 },
+    { .name = "lstm_seed", .symbol = lstm_seed, .threads = 256 },
     { .name = "lstm_bwd_step_0", .symbol = lstm_bwd_step_0, .threads = 128, .dependent = 1 },
     { .name = "lstm_bwd_parts_0", .symbol = lstm_bwd_parts_0, .threads = 128 },
     { .name = "lstm_bwd_parts_1", .symbol = lstm_bwd_parts_1, .threads = 128 },
     { .name = "lstm_bwd_parts_2", .symbol = lstm_bwd_parts_2, .threads = 128 },
     { .name = "lstm_bwd_parts_3", .symbol = lstm_bwd_parts_3, .threads = 128 },
-    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x76 },
-    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 1024, .smem = x76,
+    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x69 },
+    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 1024, .smem = x69,
             .dependent = 1 },
     { .name = "lstm_result", .symbol = lstm_result, .threads = 256 },
 };
@@ -885,7 +846,6 @@ static const cell_desc description = {
     .ref_reserve_bytes = lstm_ref_reserve_bytes,
     .how = "schedule gemm",
     .block_memory = 0,
-    .smaller = NULL,
     .archs = CELL_ARCHS,
     .n_bindings = 3,
     .n_sizes = 5,

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 4
+#define CELL_PLAN_VERSION 5
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -47,6 +47,7 @@ enum {
     CELL_X_RESIDENT, /* operand: kernel index; blocks of it that the whole device holds at once */
     CELL_X_ROWS,     /* operand: n; rows of a value that is kept for n steps: T where the call saves, else n */
     CELL_X_ROW,      /* operand: n; the row of the outermost loop's step among them: t, or t mod n */
+    CELL_X_FORM,     /* operand: index of a FORMS operation before this one; the number of its form that is taken */
     CELL_X_ADD,
     CELL_X_SUB,
     CELL_X_MUL,
@@ -132,12 +133,14 @@ typedef enum cell_op_kind {
     CELL_OP_KERNEL,
     CELL_OP_LOOP,
     CELL_OP_FILL,
-    CELL_OP_COPY
+    CELL_OP_COPY,
+    CELL_OP_FORMS,
+    CELL_OP_LIST
 } cell_op_kind;
 
 /* An operation runs when all of this holds: `need` is NULL or at least one listed argument is non-NULL;
  * `unless` is NULL or all its arguments are NULL; `when` is NULL or not zero; and its flags fit the call. A
- * LOOP that does not run skips its body. */
+ * LOOP, FORMS or LIST that does not run skips its operations. */
 enum {
     CELL_OP_SAVE_ONLY = 1,       /* forward with a reserve only */
     CELL_OP_INFER_ONLY = 2,      /* forward without a reserve only */
@@ -183,6 +186,13 @@ typedef struct cell_loop_op {
     int32_t n_ops;
 } cell_loop_op;
 
+/* LIST runs the next n_ops operations. FORMS has them as forms of one piece of work, in order of preference: the first whose
+ * `when` holds is taken, and no other runs. Conditions of forms depend on sizes and the device only, so the same form is
+ * taken whenever it is asked (CELL_X_FORM); n_ops counts what is inside of LOOP, FORMS and LIST too. */
+typedef struct cell_list_op {
+    int32_t n_ops;
+} cell_list_op;
+
 /* FILL sets `bytes` bytes to `byte`; COPY copies them from `from`, which must not overlap. */
 typedef struct cell_memory_op {
     cell_ref to, from;
@@ -201,6 +211,7 @@ typedef struct cell_op {
         cell_kernel_op kernel;
         cell_loop_op loop;
         cell_memory_op memory;
+        cell_list_op list; /* FORMS, LIST */
     } u;
 } cell_op;
 
@@ -268,19 +279,17 @@ typedef struct cell_desc {
     cell_ref_fn ref_forward, ref_backward; /* NULL where not built */
     size_t (*ref_reserve_bytes)(const int64_t *sizes);
     int32_t n_bindings, n_sizes, n_tensors, n_forward_args, n_backward_args, n_checks, n_kernels, n_reserve;
-    /* The plans' schedule in words, the most shared memory that a block of a kernel takes, and the same instance
-     * for devices whose blocks have less (everything but plans, kernels and reserve is the same), or NULL. */
+    /* The plans' schedule in words, and the most shared memory that a block of a kernel takes. */
     const char *how;
     int64_t block_memory;
-    const struct cell_desc *smaller;
+    /* Forms of the instance: descriptions of which everything but plans, kernels and reserve is the same, in order of
+     * preference: those from `preferred` on along `next`, this one, and those behind it along `next`. A call gets the first whose
+     * `takes` (an expression over sizes, the device and its own kernels; NULL: always) is not 0, or else the last. */
+    const struct cell_desc *preferred, *next;
+    cell_expr takes;
     const char *archs;         /* "80 90": what the library has machine code for, and of the last PTX; NULL: unknown */
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
-    /* The same instance for the calls of which its `takes` (an expression over sizes, the device and its own kernels) is not 0, and behind it
-     * perhaps for others, of which the first that takes a call gets it; or NULL. Where the kernels that walk the steps have no more blocks than
-     * the device has multiprocessors, one may take all the memory of one; where they have many on each, what counts is what all of them do. */
-    const struct cell_desc *other;
-    cell_expr takes;              /* of such a one */
     int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
     const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
 } cell_desc;

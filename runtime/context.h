@@ -68,7 +68,14 @@ typedef struct cell_scope {
     int saving;            /* the call fills or reads a reserve */
     cell_context *ctx;     /* NULL: attributes are upper bounds */
     const cell_desc *desc; /* for CELL_X_RESIDENT; may be NULL */
+    const cell_plan *plan; /* for CELL_X_FORM; may be NULL */
+    int before;            /* operations of the plan before this one may be asked for their form */
 } cell_scope;
+
+/* How many operations the one at `at` spans: LOOP, FORMS and LIST take theirs along. 0: it leaves [at, end). */
+int cell_op_span(const cell_plan *plan, int at, int end);
+/* The form of the FORMS operation at `at` that is taken: its number, and its index (-1: none holds). */
+cell_status cell_form_taken(const cell_scope *scope, int at, int64_t *number, int *index, cell_error *err);
 
 /* The value of an expression, `absent` if it is NULL. */
 cell_status cell_eval_in(const cell_scope *scope, cell_expr expr, int64_t absent, int64_t *value,

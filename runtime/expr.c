@@ -43,6 +43,13 @@ static cell_status resident(const cell_scope *scope, int64_t index, int64_t *blo
     return scope->ctx->backend->resident(scope->ctx->self, kernel, (size_t)smem, blocks, err);
 }
 
+static cell_status form(const cell_scope *scope, int64_t at, int64_t *number, cell_error *err) {
+    int index;
+    if (!scope->plan || at < 0 || at >= scope->before || scope->plan->ops[at].kind != CELL_OP_FORMS)
+        return malformed(err, "no such forms");
+    return cell_form_taken(scope, (int)at, number, &index, err);
+}
+
 /* Codes with an operand: what they push. */
 static cell_status leaf(const cell_scope *scope, int64_t code, int64_t operand, int64_t *value,
                         cell_error *err) {
@@ -71,6 +78,8 @@ static cell_status leaf(const cell_scope *scope, int64_t code, int64_t operand, 
             return malformed(err, "a row outside of loops");
         *value = scope->saving ? scope->loop[0] : scope->loop[0] % operand;
         return CELL_OK;
+    case CELL_X_FORM:
+        return form(scope, operand, value, err);
     default:
         return resident(scope, operand, value, err);
     }
@@ -156,7 +165,7 @@ cell_status cell_eval_in(const cell_scope *scope, cell_expr expr, int64_t absent
     Stack stack;
     stack.depth = 0; /* the values are not read before they are there, and clearing them takes as long as a program */
     while (*expr != CELL_X_END) {
-        int is_leaf = *expr >= CELL_X_PUSH && *expr <= CELL_X_ROW;
+        int is_leaf = *expr >= CELL_X_PUSH && *expr <= CELL_X_FORM;
         cell_status status = is_leaf ? push(scope, &stack, expr, err) : apply(&stack, *expr, err);
         if (status != CELL_OK)
             return status;

@@ -17,7 +17,9 @@ const cell_ref *cell_op_ref(const cell_op *op, int i) {
     case CELL_OP_FILL:
         return i == 0 ? &op->u.memory.to : NULL;
     case CELL_OP_LOOP:
-        break; /* its body follows */
+    case CELL_OP_FORMS:
+    case CELL_OP_LIST:
+        break; /* what is inside follows */
     }
     return NULL;
 }

@@ -7,14 +7,24 @@
 #include <string.h>
 #include <time.h>
 
-cell_status cell_run_eval(const cell_run *run, cell_expr expr, int64_t absent, int64_t *value) {
-    cell_scope scope = {.sizes = run->sizes,
+static cell_scope scope_of(const cell_run *run) {
+    return (cell_scope){.sizes = run->sizes,
                         .n_sizes = run->desc->n_sizes,
                         .loop = run->loop,
                         .n_loops = run->n_loops,
                         .saving = run->saving,
                         .ctx = run->ctx,
-                        .desc = run->desc};
+                        .desc = run->desc,
+                        .plan = run->plan,
+                        .before = run->plan->n_ops};
+}
+
+cell_status cell_run_eval(const cell_run *run, cell_expr expr, int64_t absent, int64_t *value) {
+    if (!expr) {
+        *value = absent;
+        return CELL_OK;
+    }
+    cell_scope scope = scope_of(run);
     return cell_eval_in(&scope, expr, absent, value, run->err);
 }
 
@@ -344,6 +354,25 @@ static cell_status run_simple(const cell_run *run, const cell_op *op) {
     }
 }
 
+/* Of forms only the one that is taken; a text has all of them. */
+static cell_status run_forms(cell_run *run, int at) {
+    int64_t number;
+    int taken;
+    if (run->text) {
+        cell_text_add(run->text, "the first that holds of:\n");
+        return cell_run_ops(run, at + 1, run->plan->ops[at].u.list.n_ops);
+    }
+    cell_scope scope = scope_of(run);
+    cell_status status = cell_form_taken(&scope, at, &number, &taken, run->err);
+    return status != CELL_OK || taken < 0 ? status : cell_run_ops(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
+}
+
+static cell_status run_list(cell_run *run, int at) {
+    if (run->text)
+        cell_text_add(run->text, "%d operations:\n", run->plan->ops[at].u.list.n_ops);
+    return cell_run_ops(run, at + 1, run->plan->ops[at].u.list.n_ops);
+}
+
 static cell_status run_one(cell_run *run, int at) {
     const cell_op *op = &run->plan->ops[at];
     struct timespec start;
@@ -352,6 +381,10 @@ static cell_status run_one(cell_run *run, int at) {
         cell_text_add(run->text, "%*s%d %s: ", 2 * run->n_loops, "", at, op->name);
     if (op->kind == CELL_OP_LOOP)
         return op->flags & CELL_OP_GRAPH ? cell_run_loop_graph(run, at) : cell_run_loop(run, at);
+    if (op->kind == CELL_OP_FORMS)
+        return run_forms(run, at);
+    if (op->kind == CELL_OP_LIST)
+        return run_list(run, at);
     if (aloud)
         timespec_get(&start, TIME_UTC);
     cell_status status = run_simple(run, op);
@@ -362,19 +395,12 @@ static cell_status run_one(cell_run *run, int at) {
     return status == CELL_OK ? status : name_failure(run, op, status);
 }
 
-/* How many operations the one at this index spans: a loop takes its body along. 0: the plan is wrong. */
-static int span(const cell_run *run, int at, int end) {
-    const cell_op *op = &run->plan->ops[at];
-    int body = op->kind == CELL_OP_LOOP ? op->u.loop.n_ops : 0;
-    return body < 0 || body > end - at - 1 ? 0 : 1 + body;
-}
-
 cell_status cell_run_ops(cell_run *run, int first, int count) {
     int end = first + count;
     for (int at = first; at < end;) {
-        int here, length = span(run, at, end);
+        int here, length = cell_op_span(run->plan, at, end);
         if (length == 0)
-            return wrong_plan(run, run->plan->ops[at].name, "a loop longer than the plan");
+            return wrong_plan(run, run->plan->ops[at].name, "an operation that holds others is longer than the plan");
         cell_status status = applies(run, &run->plan->ops[at], &here);
         if (status == CELL_OK && here)
             status = run_one(run, at);
@@ -397,17 +423,32 @@ static cell_status prepare_one(const cell_run *run, const cell_op *op) {
     return cell_fail(run->err, status, "%.700s; it was built for --archs \"%.128s\"", plain.text, run->desc->archs);
 }
 
+static cell_status prepare_range(cell_run *run, int first, int count);
+
+static cell_status prepare_forms(cell_run *run, int at) {
+    int64_t number;
+    int taken;
+    cell_scope scope = scope_of(run);
+    cell_status status = cell_form_taken(&scope, at, &number, &taken, run->err);
+    return status != CELL_OK || taken < 0 ? status
+                                          : prepare_range(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
+}
+
 /* Inside loops, conditions and grids may use variables that have no value yet; the first value stands for
  * all. */
 static cell_status prepare_range(cell_run *run, int first, int count) {
     int level = run->n_loops;
     for (int at = first; at < first + count;) {
         const cell_op *op = &run->plan->ops[at];
-        int here, length = span(run, at, first + count);
+        int here, length = cell_op_span(run->plan, at, first + count);
         cell_status status =
-            length ? applies(run, op, &here) : wrong_plan(run, op->name, "a loop longer than the plan");
+            length ? applies(run, op, &here) : wrong_plan(run, op->name, "an operation that holds others is longer than the plan");
         if (status == CELL_OK && here && op->kind == CELL_OP_KERNEL)
             status = prepare_one(run, op);
+        if (status == CELL_OK && here && op->kind == CELL_OP_FORMS)
+            status = prepare_forms(run, at);
+        if (status == CELL_OK && here && op->kind == CELL_OP_LIST)
+            status = prepare_range(run, at + 1, op->u.list.n_ops);
         if (status == CELL_OK && here && op->kind == CELL_OP_LOOP && level < CELL_MAX_LOOPS) {
             status = cell_run_eval(run, op->u.loop.from, 0, &run->loop[level]);
             run->n_loops = level + 1;

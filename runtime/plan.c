@@ -64,30 +64,35 @@ static const cell_kernel *without_cluster(cell_context *ctx, const cell_desc *de
     return NULL;
 }
 
-/* Is this plan for calls of these sizes on the context's device, and does that have the memory that a block takes? */
+/* Does the call get this form of the instance, if none before it? */
 static int takes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
     cell_scope scope = {.ctx = ctx, .desc = desc, .sizes = sizes, .n_sizes = desc->n_sizes};
     int64_t yes = 0;
-    return desc->block_memory <= ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX) &&
-           cell_eval_in(&scope, desc->takes, 0, &yes, &ctx->error) == CELL_OK && yes;
+    return cell_eval_in(&scope, desc->takes, 1, &yes, &ctx->error) == CELL_OK && yes;
+}
+
+/* Why the device runs another form than the one for any call. */
+static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *taken) {
+    int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
+    const cell_kernel *lone = all->block_memory > memory ? NULL : without_cluster(ctx, all);
+    if (lone)
+        fprintf(stderr, "cell: %s: the device holds no cluster of %d blocks of %s: taking %s\n", all->key, lone->cluster,
+                lone->name, taken->how);
+    else
+        fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n", all->key,
+                (long long)memory, all->how, (long long)all->block_memory, taken->how);
 }
 
 /* The plans that the context's device can run at these sizes. Where none can, the kernels say why. */
 static const cell_desc *for_call(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
     const cell_desc *all = desc;
-    const cell_kernel *lone = NULL;
-    int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
-    for (const cell_desc *other = desc->other; other; other = other->other)
-        if (takes(ctx, other, sizes))
-            return other;
-    while (desc->smaller && (desc->block_memory > memory || (lone = without_cluster(ctx, desc))))
-        desc = desc->smaller;
-    if (desc != all && lone && ctx->verbose && ctx->smaller_said != desc)
-        fprintf(stderr, "cell: %s: the device holds no cluster of %d blocks of %s: taking %s\n", all->key,
-                lone->cluster, lone->name, desc->how);
-    else if (desc != all && ctx->verbose && ctx->smaller_said != desc)
-        fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n",
-                all->key, (long long)memory, all->how, (long long)all->block_memory, desc->how);
+    for (const cell_desc *form = desc->preferred; form; form = form->next)
+        if (takes(ctx, form, sizes))
+            return form;
+    while (desc->next && !takes(ctx, desc, sizes))
+        desc = desc->next;
+    if (desc != all && ctx->verbose && ctx->smaller_said != desc)
+        say_other(ctx, all, desc);
     if (desc != all)
         ctx->smaller_said = desc;
     return desc;
@@ -112,16 +117,15 @@ static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, co
     cell_status status = cell_check_sizes(ctx, desc, sizes, err);
     if (status == CELL_OK && ctx)
         return query(ctx, for_call(ctx, desc, sizes), sizes, bytes, err);
-    const cell_desc *other = desc->other;
-    while (status == CELL_OK && desc) {
+    for (const cell_desc *form = desc, *then = desc->preferred; status == CELL_OK && form;) {
         size_t need;
-        status = query(ctx, desc, sizes, &need, err);
+        status = query(ctx, form, sizes, &need, err);
         if (status == CELL_OK && need > *bytes)
             *bytes = need;
-        desc = desc->smaller;
-        if (!desc && other) {
-            desc = other;
-            other = other->other;
+        form = form->next;
+        if (!form) {
+            form = then;
+            then = NULL;
         }
     }
     return status;

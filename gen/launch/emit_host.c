@@ -327,7 +327,6 @@ static void print_key(Buf *out, const char *key)
     buf_f(out, ",\n");
 }
 
-/* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for certain calls no matter. */
 /* The size that says how many steps the histories have room for; 0: none has all steps. */
 static int room_for_steps(const Module *m)
 {
@@ -340,17 +339,23 @@ static int room_for_steps(const Module *m)
     return 0;
 }
 
+static const char *description_name(const Module *m, const HostPlan *plan, int level)
+{
+    if (plan->name)
+        return intern_f(m->c, "description_%s", plan->name);
+    return level ? intern_f(m->c, "description_%d", level) : "description";
+}
+
+/* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for certain calls no matter. */
 static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
     const Module *m = h->m;
-    const char *smaller = plan->smaller ? intern_f(m->c, "&description_%d", level + 1) : "NULL";
-    const char *name = plan->name ? intern_f(m->c, "description_%s", plan->name)
-                       : level    ? intern_f(m->c, "description_%d", level)
-                                  : "description";
-    if (plan->smaller)
-        print_description(h, plan->smaller, checks, level + 1);
-    if (plan->other)
-        print_description(h, plan->other, checks, level);
+    const HostPlan *next = plan->name ? plan->other : plan->smaller, *preferred = plan->name ? NULL : plan->other;
+    const char *name = description_name(m, plan, level), *after = next ? description_name(m, next, level + 1) : NULL;
+    if (next)
+        print_description(h, next, checks, level + 1);
+    if (preferred)
+        print_description(h, preferred, checks, level);
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
     buf_f(out,
@@ -374,11 +379,12 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
           "%s_ref_reserve_bytes,\n",
           m->has_grad ? "ref_backward" : "NULL", m->name);
     if (plan->how)
-        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n"
-                   "    .archs = CELL_ARCHS,\n",
-              string(m, plan->how), (long long)plan->block_memory, smaller);
-    if (plan->other)
-        buf_f(out, "    .other = &description_%s,\n", plan->other->name);
+        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .archs = CELL_ARCHS,\n", string(m, plan->how),
+              (long long)plan->block_memory);
+    if (preferred)
+        buf_f(out, "    .preferred = &%s,\n", description_name(m, preferred, level));
+    if (after)
+        buf_f(out, "    .next = &%s,\n", after);
     if (plan->takes)
         buf_f(out, "    .takes = %s,\n", plan->takes);
     if (room_for_steps(m))

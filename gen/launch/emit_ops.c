@@ -63,12 +63,25 @@ static void print_block(Print *e, const Group *g, bool odd, int64_t smem)
     }
 }
 
-int emit_kernel_index(const Print *e, const char *name)
+static int find_kernel(const Print *e, const char *name)
 {
     for (int i = 0; i < e->kernels.len; i++)
         if (strcmp(e->kernels.data[i], name) == 0)
             return i;
-    bug(e->p->m->c, "emit_plan", "no kernel %s", name);
+    return -1;
+}
+
+bool emit_has_kernel(const Print *e, const char *name)
+{
+    return find_kernel(e, name) >= 0;
+}
+
+int emit_kernel_index(const Print *e, const char *name)
+{
+    int i = find_kernel(e, name);
+    if (i < 0)
+        bug(e->p->m->c, "emit_plan", "no kernel %s", name);
+    return i;
 }
 
 /* The row of a kernel is open: its threads, shared memory and further fields follow. */
@@ -97,20 +110,27 @@ int emit_refs(Print *e, const RefVec *refs)
     return list;
 }
 
+static void print_row(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, bool odd)
+{
+    emit_kernel_number(e, name);
+    buf_f(&e->table, ", .threads = %d", threads);
+    print_block(e, g, odd, smem);
+    if (g->kind == G_WALK && g->walk->cluster > 1)
+        buf_f(&e->table, ", .cluster = %d", g->walk->cluster);
+    buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
+}
+
 void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem,
                          const RefVec *refs, const char *gx, const char *gy, LaunchTerms terms)
 {
-    int kernel = emit_kernel_number(e, name);
     if (refs->len > MAX_POINTERS)
         diag(e->p->m->c, DIAG_ERROR, e->p->m->span,
              "kernel %s needs %d arrays, and a kernel takes %d: an equation has too many terms, or many values of the "
              "same axes follow from one another; write several of them as one value with one more axis",
              name, refs->len, MAX_POINTERS);
-    buf_f(&e->table, ", .threads = %d", threads);
-    print_block(e, g, terms.odd, smem);
-    if (g->kind == G_WALK && g->walk->cluster > 1)
-        buf_f(&e->table, ", .cluster = %d", g->walk->cluster);
-    buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
+    if (!emit_has_kernel(e, name))
+        print_row(e, g, name, threads, smem, refs, terms.odd);
+    int kernel = emit_kernel_index(e, name);
     const char *need = emit_need_name(e, g);
     bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
     const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
@@ -130,30 +150,24 @@ void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int
     emit_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ 0 });
 }
 
-/* And not where one kernel walks the steps, if that does this one's work, or where one does it with a product. */
-static const Formula *and_by_itself(Print *e, const Group *g, const Formula *x)
-{
-    Module *m = e->p->m;
-    if (g->fused)
-        x = formula_and(m, x, formula_not(m, form_fused(e->p, g->fused)));
-    return g->unless_walked ? formula_and(m, x, formula_not(m, e->walked)) : x;
-}
-
-/* A kernel with a block for each row or more, and where there is another for odd rows, that one. */
+/* A kernel with a block for each row or more, where there is another for odd rows that one, and where a pair does it with its product, that.
+ * None of them runs where one kernel walks the steps, if that does this one's work. */
 static void print_row_op(Print *e, const Group *g, const char *blocks)
 {
     bool two = g->row_extent && (g->multiples.len || g->long_slots);
-    if (!two) {
-        const Formula *when = and_by_itself(e, g, NULL);
-        LaunchTerms terms = { .when = when ? emit_expr(e, when) : NULL };
-        emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
-        return;
-    }
-    const Formula *odd = form_row_is_odd(e->p, g), *usual = formula_not(e->p->m, odd);
-    LaunchTerms terms = { .when = emit_expr(e, and_by_itself(e, g, usual)) };
+    const char *walked = g->unless_walked ? emit_expr(e, formula_not(e->p->m, e->walked)) : "NULL";
+    LaunchTerms terms = { .when = !two && !g->fused ? walked : NULL };
+    Opened forms;
+    if (two || g->fused)
+        forms = emit_open(e);
+    if (g->fused)
+        emit_fused_op(e, g->fused);
+    if (two)
+        emit_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL",
+                            (LaunchTerms){ .when = emit_expr(e, form_row_is_odd(e->p, g)), .odd = true });
     emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
-    terms = (LaunchTerms){ .when = emit_expr(e, and_by_itself(e, g, odd)), .odd = true };
-    emit_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL", terms);
+    if (two || g->fused)
+        emit_close(e, &forms, g->kernel, intern_f(e->p->m->c, ".kind = CELL_OP_FORMS, .when = %s,\n      .u.list = { .n_ops = ", walked));
 }
 
 const char *emit_blocks_expr(Print *e, const Poly *work, int per_block)
@@ -167,8 +181,8 @@ static const Formula *partial_rows(Print *e, const Group *g, const Poly *columns
 {
     Module *m = e->p->m;
     const Formula *chunks = form_chunks(m, form_rows(e->p, g), columns, false);
-    const Formula *walk = e->p->buffers.data[g->partial].walk_rows, *walked = formula(m, F_LT, formula_const(m, 0), e->walked);
-    return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)), formula(m, F_MUL, walk, walked));
+    const Formula *walk = e->p->buffers.data[g->partial].walk_rows;
+    return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)), formula(m, F_MUL, walk, e->walked));
 }
 
 /* Where one kernel walks the steps, that may be the first stage. */
@@ -195,19 +209,23 @@ static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
     return emit_expr(e, form_vector_blocks(e->p, g, elements, g->threads));
 }
 
-/* And behind it the kernel that does it with the product before it, where there is one. */
+/* Or the kernel that does it with the product before it, where there is one. */
 static void print_map_op(Print *e, const Group *g, const Poly *elements, const Poly *work)
 {
     if (g->fused && g->fused->ahead)
         emit_fused_kernel(e, g->fused);
-    LaunchTerms terms = { .when = g->fused ? emit_expr(e, and_by_itself(e, g, NULL)) : NULL };
     const char *rows = g->flat     ? "NULL"
                        : g->packed ? emit_expr(e, form_vector_blocks(e->p, g, work, g->threads))
                                    : emit_poly_expr(e, form_rows(e->p, g));
     const char *blocks = g->flat ? emit_blocks_expr(e, work, g->threads) : map_blocks(e, g, elements);
-    emit_kernel_op_with(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows, terms);
-    if (g->fused)
-        emit_fused_op(e, g->fused);
+    if (!g->fused) {
+        emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows);
+        return;
+    }
+    Opened forms = emit_open(e);
+    emit_fused_op(e, g->fused);
+    emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows);
+    emit_forms_end(e, &forms, g->kernel);
 }
 
 void emit_group_kernel(Print *e, Group *g)
@@ -221,8 +239,6 @@ void emit_group_kernel(Print *e, Group *g)
         if (g->fused)
             emit_fused_kernel(e, g->fused);
         print_row_op(e, g, emit_expr(e, form_chunks(m, form_rows(e->p, g), sums->axes[0], true)));
-        if (g->fused)
-            emit_fused_op(e, g->fused);
     } else if (g->kind == G_ROW && g->pass) {
         const Formula *blocks = formula(m, F_MUL, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), elements)),
                                         form_blocks(m, poly_dim(m, ATOM_T), g->pass_by->steps));
@@ -297,16 +313,4 @@ void emit_scatter_op(Print *e, Group *g)
     print_scatter_kernel(e, g, SCATTER_MOVE, sorts, "NULL");
     print_scatter_kernel(e, g, SCATTER_SUMS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 1));
     print_scatter_kernel(e, g, SCATTER_TOTALS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
-}
-
-void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when,
-                  int kernel)
-{
-    const char *blocks = emit_expr(e, grid);
-    int list = emit_refs(e, refs);
-    buf_f(&e->ops,
-          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
-          name, when, kernel, refs->len, blocks, e->tag, list);
-    e->n_ops++;
 }

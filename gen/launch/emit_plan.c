@@ -6,7 +6,7 @@
 #include "emit_plan.h"
 #include "interface.h"
 
-static void print_phase(Print *e, Phase phase)
+void emit_phase(Print *e, Phase phase)
 {
     for (int i = 0; i < e->pr->groups.len; i++) {
         Group *g = &e->pr->groups.data[i];
@@ -26,11 +26,11 @@ static bool is_state(const Module *m, TensorId t)
     return m->tensors.data[t].kind == T_STATE;
 }
 
-/* Blocks that have a head do this themselves. */
 void emit_states(Print *e, int which)
 {
     Module *m = e->p->m;
-    LaunchTerms terms = { .when = e->headed ? emit_expr(e, formula_not(m, e->headed)) : NULL };
+    bool by_itself = which == STATE_RESULT && e->own_states;
+    LaunchTerms terms = { .when = by_itself ? emit_expr(e, formula_not(m, e->own_states)) : NULL };
     const Poly *most = poly_const(m, 0);
     Group own = { .always = which != STATE_RESULT };
     for (TensorId t = 0; t < m->tensors.len; t++) {
@@ -46,27 +46,37 @@ void emit_states(Print *e, int which)
                             emit_blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
 
-/* The kernels of a step, as often as there are steps, where the condition (NULL: none) holds. */
-static void print_loop(Print *e, const char *when)
+Opened emit_open(Print *e)
 {
-    Buf body = { .arena = e->p->m->arena }, saved = e->ops;
-    int before = e->n_ops;
-    Module *m = e->p->m;
-    e->ops = body;
-    print_phase(e, PHASE_DURING);
-    body = e->ops;
-    e->ops = saved;
-    int n = e->n_ops - before;
-    if (n == 0)
-        return;
-    bool back = (e->pr->dir == BACKWARD) != m->c->reverse;     /* the loop's variable is the row in memory */
-    const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
-    buf_f(&e->ops,
-          "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = %s,\n"
-          "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = %d } },\n%s", when,
-          back ? emit_poly_expr(e, poly_sub(m, T, one)) : emit_poly_expr(e, poly_const(m, 0)),
-          back ? emit_poly_expr(e, minus) : emit_poly_expr(e, T), back ? -1 : 1, n, body.data);
-    e->n_ops++;
+    Opened o = { e->ops, e->n_ops++ };
+    e->ops = (Buf){ .arena = e->p->m->arena };
+    return o;
+}
+
+bool emit_is_empty(Print *e, const Opened *o)
+{
+    if (e->n_ops > o->at + 1)
+        return false;
+    e->ops = o->before;
+    e->n_ops--;
+    return true;
+}
+
+void emit_close(Print *e, const Opened *o, const char *name, const char *head)
+{
+    Buf inside = e->ops;
+    e->ops = o->before;
+    buf_f(&e->ops, "    { .name = \"%s\", %s%d } },\n%s", name, head, e->n_ops - o->at - 1, inside.data ? inside.data : "");
+}
+
+void emit_forms_end(Print *e, const Opened *o, const char *name)
+{
+    emit_close(e, o, name, ".kind = CELL_OP_FORMS,\n      .u.list = { .n_ops = ");
+}
+
+void emit_list_end(Print *e, const Opened *o, const char *name, const char *when)
+{
+    emit_close(e, o, name, intern_f(e->p->m->c, ".kind = CELL_OP_LIST, .when = %s,\n      .u.list = { .n_ops = ", when));
 }
 
 /* Behind all that reads what the call began with: the two may be one buffer. One that the call does not take is not made. */
@@ -103,21 +113,6 @@ static void limit_buffers(const Plan *p, int n, const char *of)
              "definitions, or several of them as one with one more axis", of, n, MAX_BUFFERS);
 }
 
-/* States come behind the phase before: a step's first kernel may start while the one before the loop ends. */
-static void print_walk(Print *e)
-{
-    const Schedule *s = e->p->schedule;
-    const Formula *loop = NULL;
-    if (s->on_chip) {
-        print_phase(e, PHASE_DURING);
-        return;
-    }
-    if (has_state_kernels(e->p) && !(s->begins && s->begins(e->pr)))
-        emit_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
-    if (!s->launch_walks || s->launch_walks(e, &loop))
-        print_loop(e, emit_expr(e, loop));
-}
-
 static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
@@ -128,13 +123,16 @@ static void print_direction(Print *e, Direction dir)
     e->ops = (Buf){ .arena = m->arena };
     e->n_ops = 0;
     e->used.len = 0;
-    e->headed = e->walked = NULL;
+    e->walked = e->own_states = NULL;
     for (int i = 0; i < e->p->buffers.len; i++)
         e->buffer[i] = -1;
-    print_phase(e, PHASE_PARAM);
-    print_phase(e, PHASE_BEFORE);
-    print_walk(e);
-    print_phase(e, PHASE_AFTER);
+    emit_phase(e, PHASE_PARAM);
+    emit_phase(e, PHASE_BEFORE);
+    if (e->p->schedule->on_chip)
+        emit_phase(e, PHASE_DURING);
+    else
+        emit_walk(e, ends);
+    emit_phase(e, PHASE_AFTER);
     if (dir == FORWARD)
         print_histories(e);
     if (dir == BACKWARD && ends)
@@ -261,26 +259,6 @@ static const char *schedule_words(const Plan *p)
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
 }
 
-/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
- * each? */
-static const Formula *takes_call(const Plan *p)
-{
-    Module *m = p->m;
-    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
-    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = NULL;
-    if (p->calls == CALLS_MANY)
-        return formula(m, F_LE, formula(m, F_MUL, formula_const(m, CROWD), processors),
-                       formula_size(m, poly_sub(m, blocks, poly_const(m, 1))));
-    if (p->cluster == 1)
-        return formula(m, F_LE, formula_size(m, blocks), processors);
-    blocks = poly_mul(m, blocks, poly_const(m, p->cluster));
-    for (int d = 0; d < 2; d++)
-        if (plan_walk(p, d))
-            takes = formula_and(m, takes, formula(m, F_LE, formula_size(m, blocks),
-                                                  formula_resident(m, plan_walk(p, d)->walk->kernel)));
-    return takes;
-}
-
 /* The kernels of one plan, and its tables, whose names begin with `tag`. */
 static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 {
@@ -301,7 +279,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
-    const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, takes_call(p)) : NULL;
+    const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, form_takes_call(p)) : p->smaller ? emit_expr(&e, form_device_runs(p)) : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

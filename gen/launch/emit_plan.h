@@ -1,4 +1,4 @@
-/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c, and
+/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c, emit_walk.c, and
  * emit_plan.c, which puts the tables of an instance together. */
 #ifndef CELLC_EMIT_PLAN_H
 #define CELLC_EMIT_PLAN_H
@@ -27,8 +27,8 @@ typedef struct Print {
     const char *tag;              /* before the names of tables */
     const Formula *rows;          /* what stands for T in strides of the operand at hand; NULL: T */
     StateKernels *states;
-    const Formula *headed, *walked;   /* gemm: not zero where blocks that have a head each walk the steps, where one
-                                       * kernel does; NULL: none does */
+    const Formula *walked;        /* one kernel walks all steps; NULL: none does */
+    const Formula *own_states;    /* it begins and ends the walk by itself; NULL: none does */
 } Print;
 
 /* ---- emit_buffers.c ---- */
@@ -51,6 +51,7 @@ void emit_buffers(Print *e, const char *dir);                      /* the direct
 typedef struct LaunchTerms { const char *when, *t; bool odd; } LaunchTerms;
 
 const char *emit_need_name(Print *e, const Group *g);              /* the arguments of which one must be given; "NULL": it always runs */
+bool emit_has_kernel(const Print *e, const char *name);             /* has it a row in the table? */
 int emit_kernel_index(const Print *e, const char *name);            /* of one that has a row */
 int emit_kernel_number(Print *e, const char *name);                /* the kernel's row is open: threads, shared memory and further fields follow */
 int emit_refs(Print *e, const RefVec *refs);
@@ -58,9 +59,6 @@ void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int
 void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, const char *gx,
                          const char *gy, LaunchTerms terms);
 void emit_group_kernel(Print *e, Group *g);
-/* The operation of a kernel that walks all steps. */
-void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when,
-                  int kernel);
 void emit_scatter_op(Print *e, Group *g);                          /* sums at places */
 
 /* ---- emit_products.c ---- */
@@ -72,8 +70,22 @@ void emit_gemm(Print *e, Group *g);
 void emit_fused_kernel(Print *e, const Fused *f);                  /* its row; before conditions on it and its operation */
 void emit_fused_op(Print *e, const Fused *f);
 
+/* ---- emit_walk.c ---- */
+
+void emit_walk(Print *e, bool states);   /* the operations of all steps; states: kernels begin the walk, where it does not do so itself */
+
 /* ---- emit_plan.c ---- */
 
-void emit_states(Print *e, int which);   /* copies of states before and behind the loop; blocks that have a head do this themselves */
+void emit_states(Print *e, int which);   /* copies of states before and behind the walk */
+void emit_phase(Print *e, Phase phase);  /* the operations of its groups */
+
+/* An operation that has others inside: those that are printed until it is closed. head: what stands between its name and the
+ * number of these. */
+typedef struct Opened { Buf before; int at; } Opened;
+Opened emit_open(Print *e);
+bool emit_is_empty(Print *e, const Opened *o);       /* nothing was printed: then it is taken back */
+void emit_close(Print *e, const Opened *o, const char *name, const char *head);
+void emit_forms_end(Print *e, const Opened *o, const char *name);    /* they are forms of one piece of work */
+void emit_list_end(Print *e, const Opened *o, const char *name, const char *when);   /* when: a condition's name, or "NULL" */
 
 #endif

@@ -115,15 +115,6 @@ static const Parts *parts_of(const Print *e, const Gemm *g, bool left)
     return e->pr->parts.data[g->parts[left ? 0 : 1] - 1];
 }
 
-/* Where sizes do not matter there is no condition. */
-static const char *takes_parts(Print *e, const Gemm *g, bool takes)
-{
-    if (e->p->request->products == PRODUCTS_PARTS)
-        return NULL;
-    const Formula *x = form_takes_parts(e->p, e->pr, g);
-    return emit_expr(e, takes ? x : formula_not(e->p->m, x));
-}
-
 /* Before the first product that may take it, for whoever wants any of them. */
 static void print_parts_copy(Print *e, Parts *x)
 {
@@ -180,12 +171,11 @@ static const char *parts_depth(Print *e, const Gemm *g, const PartsTerm *t)
 
 static void print_parts_product(Print *e, const Group *g, PartsTerm t)
 {
-    const char *need = emit_need_name(e, g), *when = takes_parts(e, &g->gemm, true), *depth = parts_depth(e, &g->gemm, &t);
+    const char *need = emit_need_name(e, g), *depth = parts_depth(e, &g->gemm, &t);
     buf_f(&e->ops,
-          "    { .name = \"%s of parts\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
+          "    { .name = \"%s of parts\", .kind = CELL_OP_GEMM, .need = %s,\n"
           "      .u.gemm = { .m = %s, .n = %s, .k = %s, .alpha = 1, .beta = %s,\n",
-          product_name(e, g), need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "", emit_poly_expr(e, g->gemm.m),
-          emit_poly_expr(e, g->gemm.n), depth, t.beta);
+          product_name(e, g), need, emit_poly_expr(e, g->gemm.m), emit_poly_expr(e, g->gemm.n), depth, t.beta);
     print_parts_operand(e, &g->gemm, true, &t);
     print_parts_operand(e, &g->gemm, false, &t);
     print_result(e, g, side_of(e, &g->gemm.c, false));
@@ -204,13 +194,25 @@ static void print_parts_products(Print *e, const Group *g)
     } else {
         print_parts_product(e, g, (PartsTerm){ 1, 0, 2, false, "CELL_BETA_ONE" });
     }
-    const char *need = emit_need_name(e, g), *when = takes_parts(e, x, true);
-    buf_f(&e->ops,
-          "    { .name = \"pieces of k\", .kind = CELL_OP_LOOP, .need = %s,%s\n"
-          "      .u.loop = { .from = NULL, .to = %s, .step = %d, .n_ops = 1 } },\n",
-          need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "", emit_poly_expr(e, x->k), PARTS_PIECE);
-    e->n_ops++;
+    const char *need = emit_need_name(e, g), *depth = emit_poly_expr(e, x->k);
+    Opened pieces = emit_open(e);
     print_parts_product(e, g, (PartsTerm){ 2, 0, 1, true, "CELL_BETA_ONE" });
+    emit_close(e, &pieces, "pieces of k", intern_f(e->p->m->c, ".kind = CELL_OP_LOOP, .need = %s,\n"
+               "      .u.loop = { .from = NULL, .to = %s, .step = %d, .n_ops = ", need, depth, PARTS_PIECE));
+}
+
+/* Where sizes do not matter there is one form. */
+static void print_forms_of_parts(Print *e, Group *g)
+{
+    if (e->p->request->products == PRODUCTS_PARTS) {
+        print_parts_products(e, g);
+        return;
+    }
+    Opened forms = emit_open(e), list = emit_open(e);
+    print_parts_products(e, g);
+    emit_list_end(e, &list, "parts", emit_expr(e, form_takes_parts(e->p, e->pr, &g->gemm)));
+    print_product(e, g, NULL);
+    emit_forms_end(e, &forms, product_name(e, g));
 }
 
 void emit_gemm(Print *e, Group *g)
@@ -225,12 +227,10 @@ void emit_gemm(Print *e, Group *g)
         print_product(e, g, NULL);
         return;
     }
-    if (e->p->request->products != PRODUCTS_PARTS)
-        print_product(e, g, takes_parts(e, &g->gemm, false));
     for (int side = 0; side < 2; side++) {
         Parts *x = e->pr->parts.data[g->gemm.parts[side] - 1];
         if (x->products.data[0] == g)
             print_parts_copy(e, x);
     }
-    print_parts_products(e, g);
+    print_forms_of_parts(e, g);
 }

@@ -4,6 +4,43 @@
 
 #include "emit/emit.h"
 
+/* ---- plans ---- */
+
+static const Formula *has_memory(const Plan *p)
+{
+    return formula(p->m, F_LE, formula_const(p->m, p->block_memory), formula_leaf(p->m, F_DEVICE, DEVICE_BLOCK_MEMORY));
+}
+
+/* Of each walk: the device holds so many of its blocks at once. */
+static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *blocks)
+{
+    for (int d = 0; d < 2; d++)
+        if (plan_walk(p, d))
+            x = formula_and(p->m, x, formula(p->m, F_LE, blocks, formula_resident(p->m, plan_walk(p, d)->walk->kernel)));
+    return x;
+}
+
+/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
+ * each? */
+const Formula *form_takes_call(const Plan *p)
+{
+    Module *m = p->m;
+    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
+    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = has_memory(p);
+    if (p->calls == CALLS_MANY)
+        return formula_and(m, takes, formula(m, F_LT, formula(m, F_MUL, formula_const(m, CROWD), processors), formula_size(m, blocks)));
+    if (p->cluster == 1)
+        return formula_and(m, takes, formula(m, F_LE, formula_size(m, blocks), processors));
+    return and_holds(p, takes, formula_size(m, poly_mul(m, blocks, poly_const(m, p->cluster))));
+}
+
+const Formula *form_device_runs(const Plan *p)
+{
+    return p->cluster > 1 ? and_holds(p, has_memory(p), formula_const(p->m, p->cluster)) : has_memory(p);
+}
+
+/* ---- column sums ---- */
+
 const Formula *form_blocks(Module *m, const Poly *work, int per_block)
 {
     return formula_with(m, F_CEILDIV, formula_size(m, work), per_block);

@@ -6,6 +6,25 @@
 #include "formula.h"
 #include "plan.h"
 
+/* One way to walk over all steps in a kernel. Of a list the first whose condition holds is taken. */
+typedef struct Form {
+    const char *kernel;
+    const RefVec *refs;           /* its pointers, once it is printed */
+    const char *words;            /* what it is, for people */
+    const Formula *when;          /* NULL: it always may */
+    const Formula *grid, *bytes;  /* bytes of shared memory; NULL: none */
+    int threads, cluster, cooperative;     /* as in cell_kernel */
+    bool own_states;              /* it begins and ends the walk by itself; else other kernels do */
+    const Poly *posts;            /* counters that its blocks post to, which are 0 before; or NULL */
+    int posts_buffer;             /* of the plan, which has them */
+} Form;
+typedef struct FormList { Form *data; int len, cap; } FormList;
+
+/* Which of an instance's plans a call gets: of those for certain calls (Plan.other), is it one of these; has the device, for which there
+ * may be a smaller plan, the memory that the blocks of this one take, and clusters? */
+const Formula *form_takes_call(const Plan *p);
+const Formula *form_device_runs(const Plan *p);
+
 const Formula *form_blocks(Module *m, const Poly *work, int per_block);
 const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows);    /* of a column sum, as plan.h has them */
 const Formula *form_shares(Module *m, const Poly *n, int each, int most);                       /* as cell_shares has them */

@@ -137,6 +137,7 @@ static const char *code(FormulaKind kind)
     case F_DEVICE: return "CELL_X_ATTR";
     case F_ROWS: return "CELL_X_ROWS";
     case F_ROW: return "CELL_X_ROW";
+    case F_FORM: return "CELL_X_FORM";
     case F_RESIDENT: return "CELL_X_RESIDENT";
     case F_ADD: return "CELL_X_ADD";
     case F_SUB: return "CELL_X_SUB";
@@ -172,7 +173,7 @@ static void put_codes(const Module *m, const Formula *f, const KernelNames *kern
     case F_START:
         buf_f(out, "%s, %d, ", code(f->kind), start_number(m));
         break;
-    case F_CONST: case F_LOOP: case F_ROWS: case F_ROW:
+    case F_CONST: case F_LOOP: case F_ROWS: case F_ROW: case F_FORM:
         buf_f(out, "%s, %lld, ", code(f->kind), (long long)f->value);
         break;
     default:
@@ -254,6 +255,7 @@ void formula_words(const Module *m, const Formula *f, Buf *out)
     case F_RESIDENT: buf_f(out, "the blocks of %s that the GPU holds at once", f->kernel); break;
     case F_ROWS: buf_f(out, "rows(%lld)", (long long)f->value); break;
     case F_ROW: buf_f(out, "row(%lld)", (long long)f->value); break;
+    case F_FORM: buf_f(out, "the form taken of operation %lld", (long long)f->value); break;
     case F_ADD: put_infix(m, f, "+", out); break;
     case F_SUB: put_infix(m, f, "-", out); break;
     case F_MUL: put_infix(m, f, "*", out); break;
@@ -365,6 +367,7 @@ bool formula_value(const Formula *f, const FormulaScope *scope, int64_t *value)
             return false;
         *value = scope->saving ? scope->loop[0] : scope->loop[0] % f->value;
         return true;
+    case F_FORM: return scope->form && scope->form(scope->data, f->value, value);
     case F_NOT:
         if (!formula_value(f->a, scope, &a))
             return false;

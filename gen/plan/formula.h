@@ -16,6 +16,7 @@ typedef enum {
     F_RESIDENT,                   /* blocks of a kernel that the whole device holds at once */
     F_ROWS,                       /* rows of a value that is kept for n steps: T where the call saves, else n */
     F_ROW,                        /* the row of the outermost loop's step among them */
+    F_FORM,                       /* which form of operation `value` of the launch plan is taken, counted from 0 */
     F_ADD, F_SUB, F_MUL,
     F_DIV, F_MOD, F_CEILDIV,      /* DIV rounds down, and MOD has the divisor's sign */
     F_MIN, F_MAX,
@@ -37,7 +38,7 @@ struct Formula {
 const Formula *formula_const(const Module *m, int64_t v);
 const Formula *formula_size(const Module *m, const Poly *p);
 const Formula *formula_size_of_rows(const Module *m, const Poly *p, const Formula *rows);   /* rows in place of T; NULL: T */
-const Formula *formula_leaf(const Module *m, FormulaKind kind, int64_t value);    /* F_LOOP, F_START, F_DEVICE, F_ROWS, F_ROW */
+const Formula *formula_leaf(const Module *m, FormulaKind kind, int64_t value);    /* F_LOOP, F_START, F_DEVICE, F_ROWS, F_ROW, F_FORM */
 const Formula *formula_resident(const Module *m, const char *kernel);
 const Formula *formula(const Module *m, FormulaKind kind, const Formula *a, const Formula *b);   /* b is NULL for F_NOT */
 const Formula *formula_with(const Module *m, FormulaKind kind, const Formula *a, int64_t b);     /* b is a constant */
@@ -57,6 +58,7 @@ typedef struct FormulaScope {
     const int64_t *sizes;         /* by atom, MAX_DIMS of them */
     int64_t device[DEVICE_FACTS];
     bool (*resident)(void *data, const char *kernel, int64_t *blocks);
+    bool (*form)(void *data, int64_t operation, int64_t *number);      /* NULL: no form is known */
     void *data;
     const int64_t *loop;          /* variables of open loops, the outermost first */
     int n_loops;

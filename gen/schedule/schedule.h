@@ -9,14 +9,13 @@
 #include <stdint.h>
 
 struct Buf;
-struct Formula;
+struct FormList;
 struct Group;
 struct Kernel;
 struct Module;
 struct Phasing;
 struct Plan;
 struct Poly;
-struct Print;
 struct Program;
 
 typedef struct Schedule Schedule;
@@ -96,12 +95,9 @@ struct Schedule {
 
     /* The kernels of a direction, behind those of its groups. */
     void (*print_walks)(struct Plan *p, struct Program *pr, struct Buf *cuda);
-    /* Do operations that launch_walks prints begin the walk, and print where the states come from? No hook:
-     * they do not. */
-    bool (*begins)(const struct Program *pr);
-    /* Their operations. True: where these do not run, a loop of a step's kernels does, under the condition
-     * *loop (NULL: always). No hook: there is that loop alone. */
-    bool (*launch_walks)(struct Print *e, const struct Formula **loop);
+    /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of a
+     * step do, over and over. */
+    void (*forms)(const struct Plan *p, const struct Program *pr, struct FormList *out);
 };
 
 /* The kernels of the first that has some; or NULL. */

@@ -28,8 +28,9 @@ Operand = struct("cell_operand", at=Ref, row__col__batch=P)
 Gemm = struct("cell_gemm_op", m__n__k__batch=P, alpha=DOUBLE, beta=INT, a__b__c=Operand)
 KernelOp = struct("cell_kernel_op", kernel__n_refs=I16, grid=P * 3, refs__t__wanted=P)
 Loop = struct("cell_loop_op", **{"from__to": P, "step__n_ops": I32})
+Listed = struct("cell_list_op", n_ops=I32)
 Memory = struct("cell_memory_op", **{"to__from": Ref}, bytes=P, byte=I32)
-Any = struct("cell_op_u", ctypes.Union, gemm=Gemm, kernel=KernelOp, loop=Loop, memory=Memory)
+Any = struct("cell_op_u", ctypes.Union, gemm=Gemm, kernel=KernelOp, loop=Loop, memory=Memory, list=Listed)
 Op = struct("cell_op", name=TEXT, kind__flags=U8, need__unless__when=P, u=Any)
 Plan = struct("cell_plan", buffers__ops=P, n_buffers__n_ops=I32)
 Kernel = struct("cell_kernel", name=TEXT, symbol=P, threads__cluster__cooperative=I32, smem=P, dependent=I32, block=P)
@@ -40,8 +41,8 @@ Desc = struct("cell_desc", plan_version=I32, name__key=TEXT,
               bindings__size_names__tensors__forward_args__backward_args__checks__kernels__reserve=P,
               forward__backward__step__ref_forward__ref_backward__ref_reserve_bytes=P,
               n_bindings__n_sizes__n_tensors__n_forward_args__n_backward_args__n_checks__n_kernels__n_reserve=I32,
-              how=TEXT, block_memory=I64, smaller=P, archs=TEXT, pointer_alignment=I32, places=P,
-              other=P, takes=P, room=I32, domains=P)
+              how=TEXT, block_memory=I64, preferred__next__takes=P, archs=TEXT, pointer_alignment=I32, places=P,
+              room=I32, domains=P)
 
 TYPES = {kind.__name__: kind for kind in (Tensor, Arg, Buffer, Ref, Op, Plan, Kernel, Check, Binding, Domain, Desc)}
 TYPES.update(int64_t=I64, int16_t=I16, cell_expr=P)

@@ -36,6 +36,7 @@ static unsigned draw(unsigned n)
 typedef struct Call {
     int64_t sizes[DIMS + 3];      /* B, T, dims, t0 */
     int64_t device[DEVICE_FACTS], blocks[KERNELS], loop[LOOPS];
+    int64_t form[2];              /* taken of each of two operations that have forms */
     int n_loops;
     bool saving;
 } Call;
@@ -66,6 +67,26 @@ static bool resident_by_name(void *data, const char *kernel, int64_t *blocks)
     return false;
 }
 
+/* Two forms, of which the first holds where `first` says so; and three, the second of them of two operations. */
+static int64_t first[] = { CELL_X_PUSH, 0, CELL_X_END }, second[] = { CELL_X_PUSH, 0, CELL_X_END }, third[] = { CELL_X_PUSH, 0, CELL_X_END };
+static const cell_op ops[] = {
+    { .name = "two", .kind = CELL_OP_FORMS, .u.list = { 2 } },
+    { .name = "first", .kind = CELL_OP_FILL, .when = first },
+    { .name = "else", .kind = CELL_OP_FILL },
+    { .name = "three", .kind = CELL_OP_FORMS, .u.list = { 4 } },
+    { .name = "first", .kind = CELL_OP_FILL, .when = second },
+    { .name = "list", .kind = CELL_OP_LIST, .when = third, .u.list = { 1 } },
+    { .name = "inside", .kind = CELL_OP_FILL },
+    { .name = "else", .kind = CELL_OP_FILL },
+};
+static const cell_plan plan = { .ops = ops, .n_ops = sizeof ops / sizeof *ops };
+
+static bool form_by_number(void *data, int64_t operation, int64_t *number)
+{
+    *number = call.form[operation == 3];
+    return operation == 0 || operation == 3;
+}
+
 static int64_t some_size(void)
 {
     static const int64_t all[] = { 0, 1, 2, 3, 7, 8, 64, 1000, 1 << 20, (int64_t)1 << 40 };
@@ -77,6 +98,11 @@ static Call some_call(void)
     Call x = { .n_loops = (int)draw(LOOPS + 1), .saving = draw(2) };
     for (int i = 0; i < DIMS + 3; i++)
         x.sizes[i] = some_size();
+    x.form[0] = draw(2);
+    x.form[1] = draw(3);
+    first[1] = x.form[0] == 0;
+    second[1] = x.form[1] == 0;
+    third[1] = x.form[1] <= 1;
     for (int i = 0; i < DEVICE_FACTS; i++)
         x.device[i] = some_size();
     for (int i = 0; i < KERNELS; i++)
@@ -107,7 +133,7 @@ static const Poly *some_poly(Module *m, int depth)
 
 static const Formula *some_leaf(Module *m)
 {
-    switch (draw(9)) {
+    switch (draw(10)) {
     case 0: return formula_const(m, draw(8) == 0 ? INT64_MIN : (int64_t)draw(40) - 10);
     case 1: return formula_leaf(m, F_LOOP, draw(LOOPS));
     case 2: return formula_leaf(m, F_DEVICE, draw(DEVICE_FACTS));
@@ -115,7 +141,8 @@ static const Formula *some_leaf(Module *m)
     case 4: return formula_leaf(m, F_ROW, 1 + draw(3));
     case 5: return formula_leaf(m, F_START, 0);
     case 6: return formula_resident(m, names[draw(KERNELS)]);
-    case 7: return formula_size_of_rows(m, some_poly(m, 2), formula_leaf(m, draw(2) ? F_ROWS : F_CONST, 1 + draw(3)));
+    case 7: return formula_leaf(m, F_FORM, 3 * draw(2));
+    case 8: return formula_size_of_rows(m, some_poly(m, 2), formula_leaf(m, draw(2) ? F_ROWS : F_CONST, 1 + draw(3)));
     default: return formula_size(m, some_poly(m, 3));
     }
 }
@@ -148,7 +175,7 @@ typedef struct Word { const char *name; int64_t code; } Word;
 #define WORD(x) { #x, x }
 static const Word words[] = {
     WORD(CELL_X_END), WORD(CELL_X_PUSH), WORD(CELL_X_SIZE), WORD(CELL_X_LOOPVAR), WORD(CELL_X_ATTR), WORD(CELL_X_RESIDENT),
-    WORD(CELL_X_ROWS), WORD(CELL_X_ROW), WORD(CELL_X_ADD), WORD(CELL_X_SUB), WORD(CELL_X_MUL), WORD(CELL_X_DIV),
+    WORD(CELL_X_ROWS), WORD(CELL_X_ROW), WORD(CELL_X_FORM), WORD(CELL_X_ADD), WORD(CELL_X_SUB), WORD(CELL_X_MUL), WORD(CELL_X_DIV),
     WORD(CELL_X_MOD), WORD(CELL_X_CEILDIV), WORD(CELL_X_MIN), WORD(CELL_X_MAX), WORD(CELL_X_LT), WORD(CELL_X_LE),
     WORD(CELL_X_EQ), WORD(CELL_ATTR_SM_COUNT), WORD(CELL_ATTR_SMEM_MAX), WORD(CELL_ATTR_CAPABILITY),
 };
@@ -190,14 +217,14 @@ static void compare(Module *m, const Formula *f, long *values, long *failures)
     EXPECT(n > 0 && program[n - 1] == CELL_X_END, "%s", text.data);
     for (int i = 0; i < 8; i++) {
         call = some_call();
-        cell_scope there = { call.sizes, DIMS + 3, call.loop, call.n_loops, call.saving, &ctx, &desc };
+        cell_scope there = { call.sizes, DIMS + 3, call.loop, call.n_loops, call.saving, &ctx, &desc, &plan, plan.n_ops };
         int64_t sizes[MAX_DIMS] = { 0 }, right, value;
         for (int k = 0; k < DIMS; k++)
             sizes[k] = call.sizes[2 + k];
         sizes[ATOM_B] = call.sizes[0];
         sizes[ATOM_T] = call.sizes[1];
         sizes[ATOM_PAST] = call.sizes[1] + call.sizes[DIMS + 2];
-        FormulaScope here = { .m = m, .sizes = sizes, .resident = resident_by_name, .loop = call.loop,
+        FormulaScope here = { .m = m, .sizes = sizes, .resident = resident_by_name, .form = form_by_number, .loop = call.loop,
                               .n_loops = call.n_loops, .saving = call.saving };
         memcpy(here.device, call.device, sizeof here.device);
         bool runs = cell_eval_in(&there, program, 0, &right, NULL) == CELL_OK;

@@ -8,6 +8,7 @@
 #include "cell_plan.h"
 #include "context.h"
 #include "expect.h"
+#include "running.h"
 
 enum { SIZES = 5, AUTO = 0, FUSED, PLAIN };       /* B, T, D, F, t0 */
 
@@ -62,13 +63,20 @@ static int64_t value(const cell_scope *scope, cell_expr expr) {
     return v;
 }
 
+static void find_ops(const cell_plan *plan, cell_scope *scope, char *runs) {
+    scope->plan = plan;
+    scope->before = plan->n_ops;
+    find_running(scope, 0, plan->n_ops, 1, runs);
+}
+
 /* One kernel, where sizes and device are such, else a product and one other kernel; of columns' sums there is always one. */
-static void check_plan(const cell_plan *plan, const cell_scope *scope, int fused, const Shape *shape, int form) {
+static void check_plan(const cell_plan *plan, cell_scope *scope, int fused, const Shape *shape, int form) {
     int kernels = 0, products = 0, others = 0;
+    char runs[CELL_MAX_BUFFERS];
+    find_ops(plan, scope, runs);
     for (int i = 0; i < plan->n_ops; i++) {
         const cell_op *op = &plan->ops[i];
-        int one = strstr(op->name, "_fused") || strstr(op->name, "_ahead");
-        int64_t when = op->when ? value(scope, op->when) : 1;
+        int one = op->kind == CELL_OP_KERNEL && (strstr(op->name, "_fused") || strstr(op->name, "_ahead")), when = runs[i];
         if (one && when) {
             int64_t grid = value(scope, op->u.kernel.grid[0]);
             EXPECT(grid > 0 && grid <= held, "%lld blocks of %lld", (long long)grid, (long long)held);
@@ -84,11 +92,13 @@ static void check_plan(const cell_plan *plan, const cell_scope *scope, int fused
 }
 
 /* The kernel behind reads so many rows of partial sums as were left. */
-static void check_sums(const cell_plan *plan, const cell_scope *scope, int fused) {
+static void check_sums(const cell_plan *plan, cell_scope *scope, int fused) {
     int64_t left = 0, read = 0;
+    char runs[CELL_MAX_BUFFERS];
+    find_ops(plan, scope, runs);
     for (int i = 0; i < plan->n_ops; i++) {
         const cell_op *op = &plan->ops[i];
-        if (op->kind != CELL_OP_KERNEL || (op->when && !value(scope, op->when)))
+        if (op->kind != CELL_OP_KERNEL || !runs[i])
             continue;
         if (strstr(op->name, "_after_"))
             read = op->u.kernel.t ? value(scope, op->u.kernel.t) : -1;

@@ -76,7 +76,7 @@ def plan_text(library, desc, n):
             assert text(desc, way, sizes, out, len(out)) < len(out)
             assert b"the plan is wrong" not in out.value
             found.append(out.value)
-        desc = tables.Desc.from_address(desc).smaller
+        desc = tables.Desc.from_address(desc).next
     return found
 
 

@@ -8,7 +8,7 @@
 #include "ir/marks.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
-#include "resident_forms.h"
+#include "gemm_forms.h"
 
 /* The values that are asked about, which axes a column and a unit are there, and the values that were looked
  * into. */

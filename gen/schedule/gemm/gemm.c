@@ -1,5 +1,6 @@
 /* gemm.c: schedule gemm. It plans as steps does, where each step has a product with a param; one kernel may then walk all steps
  * with the param on the chip: by panels, heads and clusters (panel.c), or by columns of a sequence (columns.c). */
+#include "gemm_forms.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
 #include "schedule/schedule.h"
@@ -22,10 +23,15 @@ static bool tells(const Plan *p)
     return false;
 }
 
+static bool walks_heads(const Program *pr)
+{
+    return gemm_walks(pr)->head || gemm_walks(pr)->cluster;
+}
+
 static bool walks(const Plan *p)
 {
     for (int d = 0; d < 2; d++)
-        if (gemm_walks(&p->program[d])->panel || gemm_begins(&p->program[d]))
+        if (gemm_walks(&p->program[d])->panel || walks_heads(&p->program[d]))
             return true;
     return false;
 }
@@ -40,7 +46,7 @@ static void find_walks(Plan *p)
     columns_find(p);
     for (int d = 0; d < 2; d++)
         p->program[d].one_kernel = gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->columns ||
-                                   gemm_begins(&p->program[d]);
+                                   walks_heads(&p->program[d]);
 }
 
 static bool has_tiles(const Program *pr)
@@ -68,6 +74,5 @@ const Schedule gemm_schedule = {
     .find_walks = find_walks,
     .has_tiles = has_tiles,
     .print_walks = print_walks,
-    .begins = gemm_begins,
-    .launch_walks = gemm_launch,
+    .forms = gemm_forms,
 };

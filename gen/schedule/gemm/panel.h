@@ -100,10 +100,6 @@ bool panel_finds(const Program *pr, int reader, NodeId value, bool carried);
 /* kernels_panel.c, kernels_columns.c: the text of a kernel; fills its refs. */
 void panel_print(Plan *p, Program *pr, Panel *w, Buf *out);
 void columns_print(Plan *p, Program *pr, Buf *out);              /* of GemmWalks.columns */
-/* gemm_launch.c: hooks begins, launch_walks. */
-struct Print;
-bool gemm_begins(const Program *pr);
-bool gemm_launch(struct Print *e, const Formula **loop);
 
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);

@@ -2,8 +2,7 @@
 #ifndef CELLC_SCAN_H
 #define CELLC_SCAN_H
 
-#include "plan/formula.h"
-#include "plan/plan.h"
+#include "plan/forms.h"
 
 /* Units and steps for which chunks of time pay: more units fill a device by themselves, fewer steps are one chunk. In pairs, a
  * block has 64 units instead of 32 from so many on. SCAN_WIDE: units whose words are 16 bytes. */
@@ -50,9 +49,8 @@ int64_t scan_state_elements(const Plan *p);
 /* Threads of a block, and the numbers in its shared memory. */
 int scan_threads(const ScanWalk *w);
 int64_t scan_shared(const Plan *p, const ScanWalk *w);
-/* scan_forms.c: the grid of the kernel that walks all steps, or of that which walks chunks of them at once; and do chunks pay? */
-const Formula *scan_grid(Module *m, const ScanWalk *w);
-const Formula *scan_chunks_pay(Module *m, const ScanWalk *w);
+/* scan_forms.c: the kernels of a direction, in order of preference. */
+void scan_forms(const Plan *p, const Program *pr, FormList *out);
 /* Is the value that is read there the own unit's, of a reader with these axes? */
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
 /* Elements of an array or tensor behind its unit. */
@@ -65,9 +63,6 @@ const char *scan_refused(const Plan *p, const Program *pr);
 const char *scan_too_many(const Program *pr);
 /* kernels_scan.c: the text of a walk's kernel; fills its refs. */
 void scan_print(Plan *p, Program *pr, ScanWalk *w, Buf *out);
-/* scan_launch.c: hook launch_walks. */
-struct Print;
-bool scan_launch(struct Print *e, const Formula **loop);
 /* Takes the kernels of both directions into the plan. */
 void scan_kernels(Plan *p);
 

@@ -2,7 +2,7 @@
 #include "scan.h"
 
 /* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
-const Formula *scan_chunks_pay(Module *m, const ScanWalk *w)
+static const Formula *chunks_pay(Module *m, const ScanWalk *w)
 {
     const Formula *few = formula_with(m, F_LT, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->units)), CHUNK_UNITS);
     return formula_and(m, few, formula(m, F_LE, formula_const(m, CHUNK_STEPS), formula_size(m, poly_dim(m, ATOM_T))));
@@ -15,8 +15,24 @@ static const Formula *paired_blocks(Module *m, const Formula *elements)
     return formula(m, F_CEILDIV, elements, formula_with(m, F_MUL, formula_with(m, F_ADD, wide, 1), 32));
 }
 
-const Formula *scan_grid(Module *m, const ScanWalk *w)
+static const Formula *grid(Module *m, const ScanWalk *w)
 {
     const Formula *elements = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->units));
     return w->pairs ? paired_blocks(m, elements) : formula_with(m, F_CEILDIV, elements, w->chunks ? 32 : SCAN_THREADS);
+}
+
+static void add(const Plan *p, const ScanWalk *w, const char *words, const Formula *when, FormList *out)
+{
+    int64_t bytes = scan_shared(p, w) * (p->compute == DT_F64 ? 8 : 4) + w->staged;
+    Form f = { .kernel = w->kernel, .refs = &w->refs, .words = words, .when = when, .grid = grid(p->m, w), .threads = scan_threads(w) };
+    f.bytes = bytes ? formula_const(p->m, bytes) : NULL;
+    vec_push(p->m->arena, out, f);
+}
+
+void scan_forms(const Plan *p, const Program *pr, FormList *out)
+{
+    const ScanWalks *w = scan_walks(pr);
+    if (w->chunks)
+        add(p, w->chunks, "a block walks chunks of the steps at once", chunks_pay(p->m, w->chunks), out);
+    add(p, w->walk, "a thread walks all steps", NULL, out);
 }

@@ -129,5 +129,5 @@ const Schedule scan_schedule = {
     .refuses_groups = scan_too_many,
     .find_walks = scan_kernels,
     .print_walks = print_walks,
-    .launch_walks = scan_launch,
+    .forms = scan_forms,
 };

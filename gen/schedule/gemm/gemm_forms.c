@@ -1,7 +1,7 @@
-/* resident_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on chip: a panel in each
+/* gemm_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on chip: a panel in each
  * of many blocks, a head in a block or a cluster, columns of a sequence in blocks. In: what panel.c and columns.c found. Out: formulas
  * over the sizes of a call and the device. */
-#include "resident_forms.h"
+#include "gemm_forms.h"
 
 #include "panel.h"
 
@@ -149,7 +149,7 @@ const Formula *cluster_fits(Module *m, const Panel *w)
 }
 
 /* Of several heads each takes a cluster, which a block would do. */
-bool cluster_may_pay(const Panel *w)
+static bool cluster_may_pay(const Panel *w)
 {
     return w->heads->is_const && w->heads->value == 1;
 }
@@ -186,4 +186,66 @@ const Formula *columns_fit(Module *m, const Panel *w)
     fit = formula_and(m, fit, at_most(m, w->units, COLUMNS_UNITS * COLUMNS_PIECES));
     fit = formula_and(m, fit, formula_multiple(m, w->units, 8));
     return formula_and(m, fit, at_most(m, w->columns, COLUMNS_MOST));
+}
+
+/* ---- in order ---- */
+
+static Form form_of(const Panel *w, const char *words, const Formula *when, const Formula *grid, const Formula *bytes, int threads)
+{
+    return (Form){ .kernel = w->kernel, .refs = &w->refs, .words = words, .when = when, .grid = grid, .bytes = bytes, .threads = threads,
+                   .posts_buffer = w->posts };
+}
+
+static void add_head(const Plan *p, const Panel *w, FormList *out)
+{
+    Form f = form_of(w, "a block for each head", head_fits(p->m, w), head_grid(p->m, w), head_bytes(p, w), HEAD_THREADS);
+    f.own_states = true;
+    vec_push(p->m->arena, out, f);
+}
+
+static void add_cluster(const Plan *p, const Panel *w, const Formula *when, FormList *out)
+{
+    Form f = form_of(w, "a cluster for each head", when, cluster_grid(p->m, w), cluster_bytes(p->m, w), CLUSTER_THREADS);
+    f.cluster = CLUSTER_BLOCKS;
+    f.own_states = true;
+    vec_push(p->m->arena, out, f);
+}
+
+static void add_panel(const Plan *p, const Panel *w, const char *words, FormList *out)
+{
+    Form f = form_of(w, words, panel_fits(p, w), panel_grid(p->m, w), panel_bytes(p, w), PANEL_THREADS);
+    f.cluster = w->split;
+    f.cooperative = 1;
+    f.posts = poly_const(p->m, panel_posts(w));
+    vec_push(p->m->arena, out, f);
+}
+
+static void add_columns(const Plan *p, const Panel *w, FormList *out)
+{
+    Form f = form_of(w, "blocks of some units of one sequence each", columns_fit(p->m, w), columns_grid(p->m, w->units),
+                     columns_bytes(p->m, w), COLUMNS_THREADS);
+    f.cooperative = 90;
+    f.posts = columns_posts(p);
+    vec_push(p->m->arena, out, f);
+}
+
+void gemm_forms(const Plan *p, const Program *pr, FormList *out)
+{
+    const GemmWalks *w = gemm_walks(pr);
+    if (w->columns) {
+        add_columns(p, w->columns, out);
+        return;
+    }
+    if (w->head && w->cluster && cluster_may_pay(w->head))
+        add_cluster(p, w->cluster, cluster_pays(p->m, w->cluster), out);
+    if (w->head)
+        add_head(p, w->head, out);
+    if (w->cluster)
+        add_cluster(p, w->cluster, cluster_fits(p->m, w->cluster), out);
+    if (w->wide)
+        add_panel(p, w->wide, "all blocks together, more sequences at once", out);
+    if (w->pairs)
+        add_panel(p, w->pairs, "all blocks together, in pairs", out);
+    if (w->panel)
+        add_panel(p, w->panel, "all blocks together", out);
 }
