@@ -82,7 +82,7 @@ int cmd_explain(int argc, char **argv)
     const OptionSpec table[] = {
         { "--all", NULL, OPT_FLAG, &all, "every operation, value and buffer, and all reasons" },
         { "--archs", "LIST", OPT_STRING, &c->archs, "GPUs it is for, e.g. \"80 90\" (80 86 89 90)" },
-        { "--sizes", "LIST", OPT_STRING, &at, "say too what memory a call takes at B=16,T=512,D=1024" },
+        { "--sizes", "LIST", OPT_STRING, &at, "say too what memory a call takes at B=16,T=512,D=1024, and which kernels" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     c->archs = default_archs;
@@ -104,6 +104,8 @@ int cmd_explain(int argc, char **argv)
                 buf_f(&out, "\n--all says what each operation and value costs, where it lies, and why.\n");
             if (at)
                 explain_memory(g.plan, sizes, &out);
+            if (at)
+                explain_forms(g.plan, sizes, &out);
             put_shown(stdout, out.data, out.len, true);
         }
     }

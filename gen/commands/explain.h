@@ -14,6 +14,8 @@ void explain(const Plan *p, Module *step, Buf *out);
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
 /* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
+/* explain_forms.c: which form of the plan, of walks and of products a call of such sizes takes, and why not those before it. */
+void explain_forms(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
 /* Of it: the instance, the schedule, and what a step costs in each direction. */
 void explain_cost(const Plan *p, Buf *out);
 

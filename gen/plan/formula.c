@@ -376,3 +376,39 @@ bool formula_value(const Formula *f, const FormulaScope *scope, int64_t *value)
     default: return formula_value(f->a, scope, &a) && formula_value(f->b, scope, &b) && combine(f->kind, a, b, value);
     }
 }
+
+/* ---- why a condition does not hold ---- */
+
+static bool holds(const Formula *f, const FormulaScope *scope)
+{
+    int64_t value;
+    return !formula_value(f, scope, &value) || value != 0;
+}
+
+static const char *comparison(FormulaKind kind)
+{
+    return kind == F_LT ? "<" : kind == F_LE ? "<=" : "=";
+}
+
+static void put_compared(const Formula *f, const FormulaScope *scope, Buf *out)
+{
+    int64_t a, b;
+    formula_words(scope->m, f, out);
+    buf_f(out, " does not hold");
+    if (formula_value(f->a, scope, &a) && formula_value(f->b, scope, &b))
+        buf_f(out, " (%lld %s %lld)", (long long)a, comparison(f->kind), (long long)b);
+}
+
+void formula_why_not(const Formula *f, const FormulaScope *scope, Buf *out)
+{
+    if (holds(f, scope))
+        return;
+    if (f->kind == F_AND) {
+        formula_why_not(holds(f->a, scope) ? f->b : f->a, scope, out);
+    } else if (f->kind == F_LT || f->kind == F_LE || f->kind == F_EQ) {
+        put_compared(f, scope, out);
+    } else {
+        formula_words(scope->m, f, out);
+        buf_f(out, " does not hold");
+    }
+}

@@ -65,6 +65,10 @@ typedef struct FormulaScope {
     bool saving;                  /* the call saves for backward, or is backward */
 } FormulaScope;
 
+/* Of a condition that does not hold: appends the first part of it that does not, with the numbers that it compares: "D <= 256 does
+ * not hold (1024 <= 256)". Nothing where it holds, or is not known. */
+void formula_why_not(const Formula *f, const FormulaScope *scope, Buf *out);
+
 /* False where a number overflows 64 bits, a divisor is 0, or the scope has no such thing. */
 bool formula_value(const Formula *f, const FormulaScope *scope, int64_t *value);
 

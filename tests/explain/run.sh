@@ -40,6 +40,9 @@ for cell in gru e79 hgrn layernorm causal_attention embedding; do
     golden "${cell}_summary" "specs/$cell.cell"
 done
 golden gru_sizes specs/gru.cell --sizes B=16,T=512,D=1024,H=1024
+golden lstm_sizes specs/lstm.cell --dtype bf16 --sizes B=64,T=256,D=1024,H=1024
+golden linear_act_sizes specs/linear_act.cell --dtype bf16 --sizes B=64,T=512,D=4096,F=1024
+golden e88_sizes specs/e88.cell --archs "80 90" --sizes B=64,T=512,D=1024,H=16
 golden hgrn_2048 --all specs/hgrn.cell --dim D=2048 --dtype bf16
 
 "$cellc" explain --all specs/e79.cell >"$work/one" && "$cellc" explain --all specs/e79.cell | cmp -s - "$work/one" &&

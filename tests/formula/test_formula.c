@@ -265,6 +265,31 @@ static void check_words(Module *m)
                  "D*T where T is 2");
 }
 
+static void expect_why(const Formula *f, const FormulaScope *scope, const char *wanted)
+{
+    Buf b = { .arena = scope->m->arena };
+    formula_why_not(f, scope, &b);
+    EXPECT(strcmp(b.data ? b.data : "", wanted) == 0, "'%s' in place of '%s'", b.data ? b.data : "", wanted);
+}
+
+static void check_why(Module *m)
+{
+    int64_t sizes[MAX_DIMS] = { [0] = 1024, [1] = 9, [ATOM_B] = 16 };
+    FormulaScope scope = { .m = m, .sizes = sizes, .device = { 132, 99, 90 } };
+    const Formula *d = formula_size(m, poly_dim(m, 0)), *few = formula_with(m, F_LE, d, 256), *batch = formula_with(m, F_LE,
+                       formula_size(m, poly_dim(m, ATOM_B)), 16), *eight = formula_multiple(m, poly_dim(m, 1), 8);
+    expect_why(few, &scope, "D <= 256 does not hold (1024 <= 256)");
+    expect_why(batch, &scope, "");
+    expect_why(formula_and(m, batch, few), &scope, "D <= 256 does not hold (1024 <= 256)");
+    expect_why(formula_and(m, eight, few), &scope, "E % 8 = 0 does not hold (1 = 0)");
+    expect_why(formula(m, F_OR, few, eight), &scope, "D <= 256 or E % 8 = 0 does not hold");
+    expect_why(formula(m, F_OR, few, batch), &scope, "");
+    expect_why(formula_not(m, batch), &scope, "not (B <= 16) does not hold");
+    expect_why(formula(m, F_LE, d, formula_leaf(m, F_DEVICE, DEVICE_BLOCK_MEMORY)), &scope,
+               "D <= the GPU's shared memory for a block does not hold (1024 <= 99)");
+    expect_why(formula(m, F_LE, d, formula_resident(m, "k")), &scope, "");       /* nothing is known of k */
+}
+
 int main(void)
 {
     Compiler *c = compiler_new();
@@ -277,6 +302,7 @@ int main(void)
         compare(m, draw(3) ? some_formula(m, (int)draw(5)) : some_condition(m, 1 + (int)draw(4)), &values, &failures);
     EXPECT(values > 8000 && failures > 2000, "%ld values and %ld failures: too few of one to say anything", values, failures);
     check_words(m);
+    check_why(m);
     compiler_free(c);
     printf("%ld passed, %ld failed\n", passed, failed);
     return failed != 0;
