@@ -278,9 +278,13 @@ static const KirExpr *load_at_step(Code *x, const Read *of)
  * read gives. */
 enum { LARGE_PLACE = 24 };
 
+/* At most `most`. What has statements in front of it has that many, whatever stands behind them: to repeat it
+ * would repeat these. */
 static int nodes_of(const KirExpr *e, int most)
 {
     int n = 1;
+    if (e->kind == KX_WITHIN)
+        return most;
     for (int i = 0; i < e->nargs && n < most; i++)
         n += nodes_of(e->args[i], most - n);
     return n;
