@@ -10,7 +10,7 @@
 #include "commands/commands.h"
 #include "pipeline.h"
 
-#define CELLC_VERSION "0.1.0"
+#define CELLC_VERSION "0.2.0"
 
 typedef struct Command {
     const char *name;

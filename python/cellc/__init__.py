@@ -16,7 +16,7 @@ from .errors import (BackendError, BuildError, CannotRead, CellcError, CellcWarn
                      ShapeError, SpecError, TypeMismatch)
 from .names import wrong_keyword
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["load", "op", "BackendError", "BuildError", "CannotRead", "CellcError", "CellcWarning", "MissingFile",
            "MissingSpec", "ShapeError", "SpecError", "TypeMismatch"]
 
