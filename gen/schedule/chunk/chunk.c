@@ -9,7 +9,7 @@
 #include "form.h"
 #include "ir/marks.h"
 
-enum { VISITS = 20000 };
+enum { VISITS = 20000 };          /* nodes that one walk may visit: shared ones are visited again */
 
 static Node at(const Proof *p, NodeId id)
 {
@@ -268,15 +268,6 @@ static IndexId free_index(const Proof *p, NodeId sum, const IxExpr *place)
     return place && ix_is_index(place, &which) && varies_over(p->m, sum, which) ? which : -1;
 }
 
-static bool is_bound(const Term *t, const IxExpr *place)
-{
-    IndexId which;
-    bool bound = false;
-    for (int i = 0; ix_is_index(place, &which) && i < t->bound.len; i++)
-        bound |= t->bound.data[i] == which;
-    return bound;
-}
-
 /* Where a term of the sum reads the state, by axis. *axis: that of the keys. */
 static bool places_of_term(Form *f, NodeId sum, const Term *t, const IxExpr **places, int *axis)
 {
@@ -290,7 +281,7 @@ static bool places_of_term(Form *f, NodeId sum, const Term *t, const IxExpr **pl
         places[a] = is_free(p, sum, t->map[a]) ? t->map[a] : NULL;
         if (places[a])
             continue;
-        if (!is_bound(t, t->map[a]))
+        if (!term_binds(t, t->map[a]))
             return proof_refuse(p, t->at, "another place of %s than its own, which is no sum over an axis",
                                 proof_states(p));
         if (*axis >= 0)
@@ -354,13 +345,6 @@ static bool take_read(Form *f, NodeId sum)
 {
     Proof *p = &f->p;
     FormRead r = { .sum = { sum, arena_alloc(p->m->arena, sizeof *r.sum.places * MAX_STATE_AXES) } };
-    Node n = at(p, sum);
-    if (n.reduce != R_SUM)
-        return proof_refuse(p, sum, "%s over values of %s",
-                            n.reduce == R_MAX   ? "max"
-                            : n.reduce == R_MIN ? "min"
-                                                : "product",
-                            proof_states(p));
     if (!terms_of(p, sum, &r.terms) || !places_of(f, sum, &r.terms, r.sum.places, &r.key))
         return false;
     move_terms(f, &r);
@@ -426,14 +410,6 @@ static bool find_reads(Form *f, NodeId id, Around around, Marks *seen)
     return true;
 }
 
-static bool is_own(const Form *f, TensorId t)
-{
-    for (int i = 0; i < f->k->nstates; i++)
-        if (f->k->states[i] == t)
-            return true;
-    return false;
-}
-
 static bool find_all_reads(Form *f)
 {
     Module *m = f->p.m;
@@ -441,7 +417,8 @@ static bool find_all_reads(Form *f)
     bool ok = true;
     f->p.after = true;
     for (TensorId t = 0; t < m->tensors.len && ok; t++) {
-        const NodeId roots[] = { m->roots.data[t].output, is_own(f, t) ? -1 : m->roots.data[t].next,
+        bool own = proof_state(&f->p, t) >= 0;
+        const NodeId roots[] = { m->roots.data[t].output, own ? -1 : m->roots.data[t].next,
                                  m->roots.data[t].last };
         for (int i = 0; i < 3 && ok; i++)
             ok = roots[i] < 0 || find_reads(f, roots[i], (Around){ .named = roots[i] }, seen);
@@ -490,13 +467,13 @@ static bool take_axes(Proof *p, ChunkComponent *k)
     return true;
 }
 
-static void count_roles(const Module *m, ChunkComponent *k)
+static void count_roles(Module *m, ChunkComponent *k)
 {
     k->keys = m->indices.data[k->axes[k->key]].extent;
-    k->values = poly_const((Module *)(uintptr_t)m, 1);
+    k->values = poly_const(m, 1);
     for (int i = 0; i < k->rank; i++)
         if (i != k->key && !k->is_head[i])
-            k->values = poly_mul((Module *)(uintptr_t)m, k->values, m->indices.data[k->axes[i]].extent);
+            k->values = poly_mul(m, k->values, m->indices.data[k->axes[i]].extent);
     const Poly *both[] = { k->keys, k->values };
     k->worth = true;
     for (int i = 0; i < 2; i++)
@@ -557,9 +534,9 @@ static void find_component(Module *m, ChunkComponent *k)
     k->why = ok ? f.roles.forced : p->why;
     k->at = ok ? f.roles.forced_at : p->at;
     k->elements = own;
-    k->verdict = !ok                                                        ? CHUNK_REFUSED
+    k->verdict = !ok                                             ? CHUNK_REFUSED
                  : k->key < 0 || (!f.corrects && !has_values(k)) ? CHUNK_ELEMENTS
-                                                                            : CHUNK_QUALIFIES;
+                                                                 : CHUNK_QUALIFIES;
 }
 
 ChunkForm chunk_find(Module *m)

@@ -11,7 +11,7 @@ enum { MAX_UNROLLED = 16 };       /* terms of a sum whose terms are columns time
 typedef struct Work {
     double coef;
     struct { Factor *data; int len, cap; } atoms;
-    struct { IndexId *data; int len, cap; } bound;
+    IndexList bound;
     const Term *term;
     bool mixes;
 } Work;
@@ -26,10 +26,8 @@ bool mixed_axis(Proof *p, const IndexId *axes, int rank, const Term *t, int *axi
     *axis = -1;
     for (int i = 0; i < rank; i++) {
         IndexId which;
-        bool plain = ix_is_index(t->map[i], &which), bound = false;
-        for (int k = 0; plain && k < t->bound.len; k++)
-            bound |= t->bound.data[k] == which;
-        if (plain && which == axes[i])
+        bool bound = term_binds(t, t->map[i]);
+        if (ix_is_index(t->map[i], &which) && which == axes[i])
             continue;
         if (!bound && p->m->tensors.data[p->states[t->state]].complex && i == rank - 1)
             return proof_refuse(p, t->at, "complex: the two parts of a number feed one another");
@@ -231,16 +229,9 @@ static bool open_atom(Proof *p, Roles *r, Work *w, int i, bool *opened, PartsLis
         return settle_with(p, r, w, i, 1, n.args[1], node_select(m, n.args[0], one, zero), out) &&
                settle_with(p, r, w, i, 1, n.args[2], node_select(m, n.args[0], zero, one), out);
     if (!f.under && n.kind == N_REDUCE && n.reduce == R_SUM && n.bound[0] >= IX_FIRST) {
-        const IxExpr **to = arena_alloc(m->arena, sizeof *to * (size_t)n.nbound);
         Work c = copy_of(p, w);
-        for (int k = 0; k < n.nbound; k++) {
-            IndexId fresh =
-                module_index(m, m->indices.data[n.bound[k]].name, m->indices.data[n.bound[k]].extent);
-            vec_push(m->arena, &c.bound, fresh);
-            to[k] = ix_index(m, fresh);
-        }
         c.atoms.data[i] = c.atoms.data[--c.atoms.len];
-        split(p, &c, proof_subst(p, f.node, n.args[0], n.bound, to, n.nbound), false);
+        split(p, &c, proof_summand(p, f.node, &c.bound), false);
         return settle_work(p, r, c, out);
     }
     *opened = false;
@@ -304,7 +295,7 @@ static bool sum_bound(Proof *p, Roles *r, Work *w, bool *unrolled, PartsList *ou
 
 /* ---- parts ---- */
 
-static int by_node(const Factor *a, const Factor *b)
+int factor_order(const Factor *a, const Factor *b)
 {
     return a->node != b->node ? (a->node < b->node ? -1 : 1) : a->under - b->under;
 }
@@ -312,7 +303,7 @@ static int by_node(const Factor *a, const Factor *b)
 static void sort(Factor *f, int n)
 {
     for (int i = 1; i < n; i++)
-        for (int k = i; k > 0 && by_node(&f[k - 1], &f[k]) > 0; k--) {
+        for (int k = i; k > 0 && factor_order(&f[k - 1], &f[k]) > 0; k--) {
             Factor x = f[k];
             f[k] = f[k - 1];
             f[k - 1] = x;

@@ -52,19 +52,25 @@ static bool make_heads(Form *f, const Factor *x, int n)
 
 /* ---- factors ---- */
 
-static bool same_factors(const Factor *a, int na, const Factor *b, int nb)
+static int by_factors(const Factor *a, int na, const Factor *b, int nb)
 {
-    bool same = na == nb;
-    for (int i = 0; i < na && same; i++)
-        same = a[i].node == b[i].node && a[i].under == b[i].under;
-    return same;
+    int d = 0;
+    for (int i = 0; i < na && i < nb && !d; i++)
+        d = factor_order(&a[i], &b[i]);
+    return d ? d : na - nb;
 }
 
-#define SAME(a, b) same_factors((a).data, (a).len, (b).data, (b).len)
+#define ORDER(a, b) by_factors((a).data, (a).len, (b).data, (b).len)
+#define SAME(a, b) (ORDER(a, b) == 0)
 
 static NodeId add(Module *m, NodeId a, NodeId b)
 {
     return a < 0 ? b : node_map2(m, OP_ADD, a, b);
+}
+
+static bool is_one(const Module *m, NodeId id)
+{
+    return id >= 0 && m->nodes.data[id].kind == N_CONST && m->nodes.data[id].value == 1;
 }
 
 /* What the part is beside its values: coef * numbers * keys. */
@@ -74,13 +80,7 @@ static NodeId number_and_key(Module *m, const Parts *x)
     if (!x->key.len)
         return n;
     NodeId k = product_of(m, 1, x->key.data, x->key.len);
-    const Node *one = &m->nodes.data[n];
-    return one->kind == N_CONST && one->value == 1 ? k : node_map2(m, OP_MUL, n, k);
-}
-
-static bool is_one(const Module *m, NodeId id)
-{
-    return id >= 0 && m->nodes.data[id].kind == N_CONST && m->nodes.data[id].value == 1;
+    return is_one(m, n) ? k : node_map2(m, OP_MUL, n, k);
 }
 
 /* ---- decay ---- */
@@ -158,19 +158,6 @@ static bool build_decay(Form *f, const PartsList *all, int state, NodeId *decay,
 typedef struct Column { int state; const Parts *first; PartsList row; ChunkVector is; } Column;
 typedef struct Columns { Column *data; int len, cap; } Columns;
 
-static int by_factors(const Factor *a, int na, const Factor *b, int nb)
-{
-    for (int i = 0; i < na && i < nb; i++) {
-        if (a[i].node != b[i].node)
-            return a[i].node < b[i].node ? -1 : 1;
-        if (a[i].under != b[i].under)
-            return a[i].under ? 1 : -1;
-    }
-    return na - nb;
-}
-
-#define ORDER(a, b) by_factors((a).data, (a).len, (b).data, (b).len)
-
 static int by_vector(const Parts *a, const Parts *b)
 {
     int d = a->state - b->state;
@@ -209,22 +196,20 @@ static void drop_zeros(PartsList *row)
     row->len = kept;
 }
 
-static void remove_factor(Parts *x, Factor y)
+/* Where the factor stands among the part's numbers; -1: it is not there. */
+static int find_factor(const Parts *x, Factor y)
 {
     for (int i = 0; i < x->number.len; i++)
-        if (x->number.data[i].node == y.node && x->number.data[i].under == y.under) {
-            memmove(x->number.data + i, x->number.data + i + 1, sizeof y * (size_t)(x->number.len - i - 1));
-            x->number.len--;
-            return;
-        }
+        if (factor_order(&x->number.data[i], &y) == 0)
+            return i;
+    return -1;
 }
 
-static bool has_factor(const Parts *x, Factor y)
+static void remove_factor(Parts *x, Factor y)
 {
-    for (int i = 0; i < x->number.len; i++)
-        if (x->number.data[i].node == y.node && x->number.data[i].under == y.under)
-            return true;
-    return false;
+    int i = find_factor(x, y);
+    memmove(x->number.data + i, x->number.data + i + 1, sizeof y * (size_t)(x->number.len - i - 1));
+    x->number.len--;
 }
 
 /* What all terms of the row are multiplied by goes to the column. */
@@ -235,7 +220,7 @@ static NodeId take_strength(Form *f, PartsList *row)
         Factor y = row->data[0].number.data[i];
         bool all = true;
         for (int k = 1; k < row->len && all; k++)
-            all = has_factor(&row->data[k], y);
+            all = find_factor(&row->data[k], y) >= 0;
         if (!all) {
             i++;
             continue;
@@ -310,7 +295,7 @@ static void build_additions(Form *f, Columns *columns, ChunkUpdate *u)
     }
 }
 
-/* A correction is as strong for each value: else each would have a triangle of its own. */
+/* A correction is as strong for each value: else each value would need a triangular system to itself. */
 static bool check_corrections(Form *f, const PartsList *all, bool *again)
 {
     for (int i = 0; i < all->len && !*again; i++) {

@@ -34,7 +34,7 @@ NodeId proof_subst(Proof *p, NodeId of, NodeId value, const IndexId *from, const
     return node_subst(p->m, value, from, to, n);
 }
 
-static int state_number(const Proof *p, TensorId t)
+int proof_state(const Proof *p, TensorId t)
 {
     for (int i = 0; i < p->nstates; i++)
         if (p->states[i] == t)
@@ -47,7 +47,7 @@ bool proof_fed(Proof *p, NodeId id)
 {
     while (p->fed.len <= id) {
         Node n = at(p, p->fed.len);
-        bool fed = n.kind == N_LOAD && state_number(p, n.tensor) >= 0;
+        bool fed = n.kind == N_LOAD && proof_state(p, n.tensor) >= 0;
         for (int i = 0; i < n.nargs; i++)
             fed |= p->fed.data[n.args[i]];
         vec_push(p->m->arena, &p->fed, fed);
@@ -62,6 +62,29 @@ bool varies_over(const Module *m, NodeId id, IndexId i)
         if (n->axes[k] == i)
             return true;
     return false;
+}
+
+NodeId proof_summand(Proof *p, NodeId sum, IndexList *bound)
+{
+    Module *m = p->m;
+    Node n = at(p, sum);
+    const IxExpr **to = arena_alloc(m->arena, sizeof *to * (size_t)(n.nbound + 1));
+    for (int i = 0; i < n.nbound; i++) {
+        Index x = m->indices.data[n.bound[i]];
+        IndexId fresh = module_index(m, x.name, x.extent);
+        vec_push(m->arena, bound, fresh);
+        to[i] = ix_index(m, fresh);
+    }
+    return proof_subst(p, sum, n.args[0], n.bound, to, n.nbound);
+}
+
+bool term_binds(const Term *t, const IxExpr *place)
+{
+    IndexId which;
+    bool binds = false;
+    for (int i = 0; ix_is_index(place, &which) && i < t->bound.len; i++)
+        binds |= t->bound.data[i] == which;
+    return binds;
 }
 
 /* ---- making terms ---- */
@@ -219,22 +242,17 @@ static bool terms_of_map(Proof *p, NodeId id, const Node *n, Terms *out)
 static bool terms_of_reduce(Proof *p, NodeId id, const Node *n, Terms *out)
 {
     static const char *const words[] = { "sum", "mean", "max", "min", "product", "softmax" };
-    Module *m = p->m;
-    const IxExpr **to = arena_alloc(m->arena, sizeof *to * (size_t)(n->nbound + 1));
-    IndexId *fresh = arena_alloc(m->arena, sizeof *fresh * (size_t)(n->nbound + 1));
+    IndexList bound = { 0 };
     if (n->reduce != R_SUM)
         return proof_refuse(p, id, "%s over values of %s", words[n->reduce], proof_states(p));
-    for (int i = 0; i < n->nbound; i++) {
+    for (int i = 0; i < n->nbound; i++)
         if (n->bound[i] < IX_FIRST)
             return proof_refuse(p, id, "a sum over steps or sequences");
-        fresh[i] = module_index(m, m->indices.data[n->bound[i]].name, m->indices.data[n->bound[i]].extent);
-        to[i] = ix_index(m, fresh[i]);
-    }
-    if (!terms_of(p, proof_subst(p, id, n->args[0], n->bound, to, n->nbound), out))
+    if (!terms_of(p, proof_summand(p, id, &bound), out))
         return false;
     for (int i = 0; i < out->len; i++)
-        for (int k = 0; k < n->nbound; k++)
-            vec_push(m->arena, &out->data[i].bound, fresh[k]);
+        for (int k = 0; k < bound.len; k++)
+            vec_push(p->m->arena, &out->data[i].bound, bound.data[k]);
     return true;
 }
 
@@ -254,7 +272,7 @@ bool terms_of(Proof *p, NodeId id, Terms *out)
     bool ok = false;
     switch (n.kind) {
     case N_LOAD:
-        element_term(p, id, state_number(p, n.tensor), 0, n.map, out);
+        element_term(p, id, proof_state(p, n.tensor), 0, n.map, out);
         return true;
     case N_ARRAY: ok = terms_of_array(p, id, id, NULL, out); break;
     case N_VIEW:
