@@ -212,9 +212,8 @@ void kir_barrier(Kir *k, KirScope of);
 void kir_comment(Kir *k, const char *text);
 /* What is added from here on stands inside; the result goes to kir_close. */
 typedef struct KirOpen { KirBlock *outer; KirStmt *statement; } KirOpen;
-KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op, const KirExpr *limit,
-                const KirExpr *by,
-                const KirExpr **var);
+KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op,
+                const KirExpr *limit, const KirExpr *by, const KirExpr **var);
 KirOpen kir_while(Kir *k, const KirExpr *condition);
 KirOpen kir_if(Kir *k, const KirExpr *condition);
 void kir_else(Kir *k, KirOpen *open);                             /* of an if that is open */
@@ -223,8 +222,9 @@ KirBlock *kir_enter(Kir *k, KirBlock *block);                     /* gives the b
 
 /* Calls f for each statement, those in blocks and in values too, in the order in which they stand. */
 void kir_each(const KirBlock *b, void (*f)(KirStmt *, void *), void *data);
-/* how tightly it binds, as in C: 1 a choice, 10 a name */
+/* How tightly an expression binds, as in C: 1 a choice, 10 a name; and a binary operator. */
 int kir_precedence(const KirExpr *e);
+extern const int kir_binary_precedence[KB_COUNT];
 
 /* ---- the passes */
 
@@ -243,6 +243,8 @@ void kir_dump(const Kir *k, Buf *out);
 Kir *kir_parse(Compiler *c, const char *text, size_t len);        /* NULL with a diag when it is no kernel */
 /* NULL, or what is wrong */
 const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
+/* The function of a call with the arguments of its template; `scalars`: the words for types. */
+void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out);
 void kir_print_cuda(const Kir *k, Buf *out);
 void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
 /* What generated CUDA calls a type. */

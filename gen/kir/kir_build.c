@@ -311,12 +311,13 @@ const char *kir_fast_format(Op op)
     }
 }
 
+const int kir_binary_precedence[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
+
 int kir_precedence(const KirExpr *e)
 {
-    static const int binary[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
     switch (e->kind) {
     case KX_SELECT: return 1;
-    case KX_BINARY: return binary[e->op];
+    case KX_BINARY: return kir_binary_precedence[e->op];
     case KX_NEG: case KX_NOT: case KX_CONVERT: return 9;
     default: return 10;
     }

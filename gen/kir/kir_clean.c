@@ -29,17 +29,59 @@ static void count_block(const KirBlock *b, int by)
     }
 }
 
-static bool has_effect(const KirExpr *e)
+/* Does a call in it, but for those in blocks inside, do something beside giving a value? */
+static bool calls_for_effect(const KirExpr *e)
 {
     if (!e)
         return false;
-    if (e->kind == KX_CALL && (e->function->effect || e->function->writes || e->function->meets !=
-                               KIR_THREAD))
+    const KirFunction *f = e->kind == KX_CALL ? e->function : NULL;
+    if (f && (f->effect || f->writes || f->meets != KIR_THREAD))
         return true;
     for (int i = 0; i < e->nargs; i++)
-        if (has_effect(e->args[i]))
+        if (calls_for_effect(e->args[i]))
             return true;
     return false;
+}
+
+/* Of a statement that writes: is it to a variable that was declared inside too? */
+static bool writes_inside(const KirStmt *s)
+{
+    const KirExpr *to = s->x[0];
+    bool element = to->kind == KX_LOAD && to->args[0]->type.space == KS_REGISTERS;
+    to = element ? to->args[0] : to;
+    return to->kind == KX_VAR && to->var->number;
+}
+
+static void find_effect(KirStmt *s, void *data)
+{
+    bool *found = data;
+    for (int i = 0; i < 3; i++)
+        *found |= calls_for_effect(s->x[i]);
+    if (s->var)
+        s->var->number = 1;
+    switch (s->kind) {
+    case KI_LET: case KI_VAR: case KI_ARRAY: case KI_FOR: case KI_WHILE: case KI_IF:
+    case KI_BREAK: case KI_CONTINUE: case KI_COMMENT: break;
+    case KI_ASSIGN: case KI_LOAD_VECTOR: case KI_MMA: *found |= !writes_inside(s); break;
+    default: *found = true; break;
+    }
+}
+
+static void end_number(KirStmt *s, void *data)
+{
+    (void)data;
+    if (s->var)
+        s->var->number = 0;
+}
+
+/* Does a declaration do something beside that, itself or in statements in front of its value? */
+static bool has_effect(KirStmt *s)
+{
+    const KirBlock alone = { .data = &s, .len = 1 };
+    bool found = false;
+    kir_each(&alone, find_effect, &found);
+    kir_each(&alone, end_number, NULL);
+    return found;
 }
 
 static void drop_unread(KirBlock *b);
@@ -63,7 +105,7 @@ static void drop_unread(KirBlock *b)
         drop_unread(&s->body);
         drop_unread(&s->other);
         bool declares = s->kind == KI_LET || s->kind == KI_VAR || s->kind == KI_ARRAY;
-        if (declares && s->var->uses == 0 && !has_effect(s->x[0])) {
+        if (declares && s->var->uses == 0 && !has_effect(s)) {
             count_expr(s->x[0], -1);
             continue;
         }

@@ -10,11 +10,12 @@
 static void print_block(const KirBlock *b, Buf *out);
 static void print_expr(const KirExpr *e, int needs, Buf *out);
 
+static const char *const scalar_words[KT_COUNT] = { "void", "bool", "int", "uint32_t", "int64_t", "cell_bf16",
+                                                    "cell_f16", "float", "double" };
+
 const char *kir_cuda_scalar(KirScalar s)
 {
-    static const char *const words[KT_COUNT] = { "void", "bool", "int", "uint32_t", "int64_t", "cell_bf16",
-                                                 "cell_f16", "float", "double" };
-    return words[s];
+    return scalar_words[s];
 }
 
 /* With the space in front of a name. */
@@ -51,10 +52,10 @@ static void print_real(const KirExpr *e, Buf *out)
 static void print_special(const KirExpr *e, Buf *out)
 {
     static const char *const words[KP_COUNT] = {
-        [KP_STEP] = "args.t", [KP_ADDS] = "args.flags & CELL_KERNEL_ACCUMULATE", [KP_SAVES] =
-            "args.flags & CELL_KERNEL_SAVE",
-        [KP_THREAD] = "cell_thread()", [KP_THREADS] = "cell_threads()", [KP_LANE] = "cell_lane()", [KP_WARP] =
-            "cell_warp()"
+        [KP_STEP] = "args.t",
+        [KP_ADDS] = "args.flags & CELL_KERNEL_ACCUMULATE", [KP_SAVES] = "args.flags & CELL_KERNEL_SAVE",
+        [KP_THREAD] = "cell_thread()", [KP_THREADS] = "cell_threads()",
+        [KP_LANE] = "cell_lane()", [KP_WARP] = "cell_warp()"
     };
     int which = (int)e->whole;
     if (e->op == KP_SIZE)
@@ -77,13 +78,21 @@ static void print_args(const KirExpr *e, Buf *out)
     buf_f(out, ")");
 }
 
+/* What an operand of a minus must bind like: a minus behind another would decrement. */
+static int needs_behind_minus(const KirExpr *e)
+{
+    bool minus = e->kind == KX_REAL && signbit(e->real) && (e->real == 0 || isinf(e->real));
+    return minus ? 11 : e->kind == KX_NEG ? 10 : 9;
+}
+
 /* A format of the operator table, with its %s replaced by the arguments. */
 static void print_filled(const char *fmt, const KirExpr *e, Buf *out)
 {
     int next = 0;
     for (const char *s; (s = strstr(fmt, "%s")); fmt = s + 2) {
         buf_f(out, "%.*s", (int)(s - fmt), fmt);
-        print_expr(e->args[next++], 9, out);
+        const KirExpr *arg = e->args[next++];
+        print_expr(arg, s > fmt && s[-1] == '-' ? needs_behind_minus(arg) : 9, out);
     }
     buf_f(out, "%s", fmt);
 }
@@ -96,8 +105,7 @@ static void print_op(const KirExpr *e, Buf *out)
     };
     static const char *const conditions[OP_COUNT] = {
         [OP_LT] = "(%s < %s)", [OP_LE] = "(%s <= %s)", [OP_EQ] = "(%s == %s)", [OP_NE] = "(%s != %s)",
-            [OP_AND] = "(%s && %s)",
-        [OP_OR] = "(%s || %s)", [OP_NOT] = "!%s", [OP_SELECT] = "(%s ? %s : %s)"
+        [OP_AND] = "(%s && %s)", [OP_OR] = "(%s || %s)", [OP_NOT] = "!%s", [OP_SELECT] = "(%s ? %s : %s)"
     };
     int op = e->op == OP_SIGMOID && mutate("wrong-spelling") ? OP_TANH : e->op;
     bool is_whole = kir_is_whole(e->type.of);
@@ -115,16 +123,7 @@ static void print_op(const KirExpr *e, Buf *out)
 
 static void print_call(const KirExpr *e, Buf *out)
 {
-    buf_f(out, "%s", e->text);
-    for (int i = 0; i < e->ntemplates; i++) {
-        const KirTemplate *t = &e->templates[i];
-        buf_f(out, i ? ", " : "<");
-        if (t->type == KT_VOID)
-            buf_f(out, "%lld", (long long)t->value);
-        else
-            buf_f(out, "%s", t->type == KT_BOOL ? (t->value ? "true" : "false") : kir_cuda_scalar(t->type));
-    }
-    buf_f(out, e->ntemplates ? ">" : "");
+    kir_print_callee(e, scalar_words, out);
     print_args(e, out);
 }
 
@@ -149,12 +148,11 @@ static void print_within(const KirExpr *e, Buf *out)
 
 static void print_convert(const KirExpr *e, Buf *out)
 {
-    const KirExpr *of = e->args[0];
     if (e->type.space == KS_GLOBAL)
         buf_f(out, "reinterpret_cast<%s>(", type_text(e->type, out));
     else
         buf_f(out, "(%s)(", kir_cuda_scalar(e->type.of));
-    print_expr(of, 0, out);
+    print_expr(e->args[0], 0, out);
     buf_f(out, ")");
 }
 
@@ -183,7 +181,7 @@ static void print_bare(const KirExpr *e, Buf *out)
         break;
     case KX_NEG: case KX_NOT:
         buf_f(out, e->kind == KX_NEG ? "-" : "!");
-        print_expr(x[0], x[0]->kind == KX_NEG ? 10 : 9, out);
+        print_expr(x[0], e->kind == KX_NEG ? needs_behind_minus(x[0]) : 9, out);
         break;
     case KX_SELECT:
         print_expr(x[0], 2, out);
@@ -248,8 +246,8 @@ static void print_declaration(const KirStmt *s, Buf *out)
 {
     static const char *const fragments[] = { "", "cell_mma_a", "cell_mma_b" };
     const KirVar *v = s->var;
-    const char *of = kir_cuda_scalar(v->type.of), *type = type_text(v->type, out), *fixed = s->kind == KI_LET
-        ? "const " : "";
+    const char *of = kir_cuda_scalar(v->type.of), *type = type_text(v->type, out);
+    const char *fixed = s->kind == KI_LET ? "const " : "";
     if (v->type.space == KS_FRAGMENT && v->type.layout == KL_SUM)
         buf_line(out, "cell_mma_c %s;", v->name);
     else if (v->type.space == KS_FRAGMENT)
@@ -284,12 +282,11 @@ static void print_for_head(const KirStmt *s, const char *end, Buf *out)
              bare(s->x[0], out), name, kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
 }
 
-/* One statement on a line of its own. */
+/* Is it one statement that takes one line, so that it needs no braces? */
 static bool is_single(const KirBlock *b)
 {
     KirStmtKind kind = b->len == 1 ? b->data[0]->kind : KI_COMMENT;
-    return kind == KI_ASSIGN || kind == KI_STORE || (kind >= KI_LOAD_VECTOR && kind <= KI_STORE_VECTOR) ||
-           (kind >= KI_BREAK && kind <= KI_CALL && kind != KI_COMMENT);
+    return (kind >= KI_ASSIGN && kind <= KI_STORE_VECTOR) || (kind >= KI_BREAK && kind <= KI_CALL);
 }
 
 static void print_inside(const KirBlock *b, Buf *out)
@@ -337,7 +334,8 @@ static void print_statement(const KirStmt *s, Buf *out)
                  bare(s->x[1], out));
         break;
     case KI_STORE: print_named(s->x[2] ? "cell_put" : "cell_store", s, out); break;
-    case KI_LOAD_VECTOR: print_named(s->op == KA_LOAD_RO ? "cell_load_vec_ro" : "cell_load_vec", s, out);
+    case KI_LOAD_VECTOR:
+        print_named(s->op == KA_LOAD_RO ? "cell_load_vec_ro" : "cell_load_vec", s, out);
         break;
     case KI_STORE_VECTOR: print_named(s->x[2] ? "cell_put_vec" : "cell_store_vec", s, out); break;
     case KI_FOR: case KI_WHILE: case KI_IF: print_compound(s, out); break;

@@ -39,7 +39,7 @@ static void dump_args(const KirExpr *e, Buf *out)
     buf_f(out, ")");
 }
 
-static void dump_call(const KirExpr *e, Buf *out)
+void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out)
 {
     buf_f(out, "%s", e->text);
     for (int i = 0; i < e->ntemplates; i++) {
@@ -48,10 +48,9 @@ static void dump_call(const KirExpr *e, Buf *out)
         if (t->type == KT_VOID)
             buf_f(out, "%lld", (long long)t->value);
         else
-            buf_f(out, "%s", t->type == KT_BOOL ? (t->value ? "true" : "false") : kir_scalar_words[t->type]);
+            buf_f(out, "%s", t->type == KT_BOOL ? (t->value ? "true" : "false") : scalars[t->type]);
     }
     buf_f(out, e->ntemplates ? ">" : "");
-    dump_args(e, out);
 }
 
 /* What stands between and around the arguments is theirs, as tightly as it binds. */
@@ -106,7 +105,10 @@ static void dump_bare(const KirExpr *e, Buf *out)
         buf_f(out, "%s<%s%s>", op_table[e->op].name, kir_scalar_words[e->type.of], e->fast ? ", fast" : "");
         dump_args(e, out);
         break;
-    case KX_CALL: dump_call(e, out); break;
+    case KX_CALL:
+        kir_print_callee(e, kir_scalar_words, out);
+        dump_args(e, out);
+        break;
     case KX_WITHIN: {
         Buf inner = { .arena = out->arena, .indent = out->indent + 1 };
         dump_block(e->body, &inner);
@@ -155,8 +157,8 @@ static void dump_declaration(const KirStmt *s, Buf *out)
     if (s->kind == KI_ARRAY && v->type.space == KS_FRAGMENT)
         buf_line(out, "fragment %s: %s %s", v->name, scalar, layouts[v->type.layout]);
     else if (s->kind == KI_ARRAY)
-        buf_line(out, "array %s: %s[%lld]%s", v->name, scalar, (long long)v->count->whole, s->n ? " = 0"
-                 : "");
+        buf_line(out, "array %s: %s[%lld]%s", v->name, scalar, (long long)v->count->whole,
+                 s->n ? " = 0" : "");
     else if (s->kind == KI_SHARED)
         buf_line(out, "shared %s: %s[%s]", v->name, scalar, text_of(v->count, out));
     else if (s->x[0])

@@ -126,7 +126,7 @@ static KirType type(Parse *p)
 /* ---- expressions ---- */
 
 static const KirExpr *expression(Parse *p);
-static void block(Parse *p, KirBlock *b, const char *end);
+static void block(Parse *p, const char *end);
 
 typedef struct Args { const KirExpr *of[16]; int n; } Args;
 
@@ -184,7 +184,7 @@ static const KirExpr *within(Parse *p)
     int from = p->scope.len;
     expect(p, "{");
     KirBlock *outer = kir_enter(p->k, body);
-    block(p, body, "yield");
+    block(p, "yield");
     const KirExpr *value = expression(p);
     kir_enter(p->k, outer);
     p->scope.len = from;
@@ -324,7 +324,6 @@ static const KirExpr *unary(Parse *p)
  * less. */
 static KirBinary operator(Parse *p, int needs)
 {
-    static const int binds[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
     space(p);
     int found = KB_COUNT;
     for (int i = 0; i < KB_COUNT; i++) {
@@ -333,16 +332,15 @@ static KirBinary operator(Parse *p, int needs)
             found = i;
     }
     bool assigns = found != KB_COUNT && strlen(kir_binary_words[found]) == 1 && p->s[1] == '=';
-    return found == KB_COUNT || assigns || binds[found] < needs ? KB_COUNT : (KirBinary)found;
+    return found == KB_COUNT || assigns || kir_binary_precedence[found] < needs ? KB_COUNT : (KirBinary)found;
 }
 
 static const KirExpr *binary(Parse *p, int needs)
 {
-    static const int binds[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
     const KirExpr *e = unary(p);
     for (KirBinary op; (op = operator(p, needs)) != KB_COUNT;) {
         p->s += strlen(kir_binary_words[op]);
-        e = kir_binary(p->k, op, e, binary(p, binds[op] + 1));
+        e = kir_binary(p->k, op, e, binary(p, kir_binary_precedence[op] + 1));
     }
     return e;
 }
@@ -409,7 +407,7 @@ static void inside(Parse *p, KirBlock *b)
     int from = p->scope.len;
     expect(p, "{");
     KirBlock *outer = kir_enter(p->k, b);
-    block(p, b, "}");
+    block(p, "}");
     kir_enter(p->k, outer);
     p->scope.len = from;
 }
@@ -469,6 +467,11 @@ static void operands(Parse *p, KirStmt s, bool counted, int least, int at_most)
     kir_add(p->k, s);
 }
 
+static void vector_load(Parse *p, KirAccess how)
+{
+    operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how }, true, 2, 2);
+}
+
 static void assignment(Parse *p)
 {
     const KirExpr *to = unary(p);
@@ -517,10 +520,8 @@ static void statement(Parse *p)
     else if (take(p, "warp_barrier")) kir_barrier(p->k, KIR_WARP);
     else if (take(p, "store")) operands(p, (KirStmt){ .kind = KI_STORE }, false, 2, 2);
     else if (take(p, "put")) operands(p, (KirStmt){ .kind = KI_STORE }, false, 3, 3);
-    else if (take(p, "load_vector")) operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = KA_LOAD }, true, 2,
-                                              2);
-    else if (take(p, "load_vector_ro")) operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = KA_LOAD_RO },
-                                                 true, 2, 2);
+    else if (take(p, "load_vector")) vector_load(p, KA_LOAD);
+    else if (take(p, "load_vector_ro")) vector_load(p, KA_LOAD_RO);
     else if (take(p, "store_vector")) operands(p, (KirStmt){ .kind = KI_STORE_VECTOR }, true, 2, 3);
     else if (take(p, "copy")) operands(p, (KirStmt){ .kind = KI_COPY }, true, 2, 3);
     else if (take(p, "mma")) operands(p, (KirStmt){ .kind = KI_MMA }, false, 3, 3);
@@ -529,9 +530,9 @@ static void statement(Parse *p)
     else assignment(p);
 }
 
-static void block(Parse *p, KirBlock *b, const char *end)
+/* The statements up to `end`, to where the builder stands. */
+static void block(Parse *p, const char *end)
 {
-    (void)b;
     if (++p->depth > MOST_NESTED)
         fail(p, "too deep");
     while (!take(p, end)) {

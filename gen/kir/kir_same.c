@@ -78,19 +78,21 @@ uint64_t kir_hash(Kir *k)
 
 /* ---- equality ---- */
 
+static bool same_type(KirType a, KirType b)
+{
+    return kir_same_type(a, b) && a.written == b.written;
+}
+
 static bool same_block(const KirBlock *a, const KirBlock *b, int *numbers);
 
 static bool same_expr(const KirExpr *a, const KirExpr *b, int *numbers)
 {
     if (!a || !b)
         return a == b;
-    bool same = a->kind == b->kind && kir_same_type(a->type, b->type) && a->type.written == b->type.written &&
-        a->op == b->op &&
-                a->fast == b->fast && a->whole == b->whole && memcmp(&a->real, &b->real, sizeof a->real) ==
-                    0 &&
-                a->nargs == b->nargs && a->ntemplates == b->ntemplates && !a->var == !b->var && !a->text ==
-                    !b->text &&
-                !a->body == !b->body;
+    bool same = a->kind == b->kind && same_type(a->type, b->type) && a->op == b->op && a->fast == b->fast &&
+                a->whole == b->whole && memcmp(&a->real, &b->real, sizeof a->real) == 0 &&
+                a->nargs == b->nargs && a->ntemplates == b->ntemplates && !a->var == !b->var &&
+                !a->text == !b->text && !a->body == !b->body;
     if (!same || (a->text && strcmp(a->text, b->text) != 0) || (a->var && a->var->number != b->var->number))
         return false;
     for (int i = 0; i < a->ntemplates; i++)
@@ -109,8 +111,7 @@ static bool same_var(KirVar *a, KirVar *b, int *numbers)
     if (!a || !b)
         return a == b;
     a->number = b->number = ++*numbers;
-    return kir_same_type(a->type, b->type) && a->type.written == b->type.written &&
-        same_expr(a->count, b->count, numbers);
+    return same_type(a->type, b->type) && same_expr(a->count, b->count, numbers);
 }
 
 static bool same_statement(const KirStmt *a, const KirStmt *b, int *numbers)
@@ -147,8 +148,7 @@ bool kir_same(Kir *a, Kir *b)
 {
     int numbers = 0;
     bool same = a->threads == b->threads && a->resident == b->resident && a->shared == b->shared &&
-        a->waits == b->waits &&
-                same_block(&a->body, &b->body, &numbers);
+                a->waits == b->waits && same_block(&a->body, &b->body, &numbers);
     kir_each(&a->body, end_numbers, NULL);
     kir_each(&b->body, end_numbers, NULL);
     return same;

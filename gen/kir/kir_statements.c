@@ -75,9 +75,8 @@ const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const Ki
 
 const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout)
 {
-    KirVar *v = kir_variable(k, name, (KirType){ .of = of, .space = KS_FRAGMENT, .layout = layout, .written =
-                                                 true }, true);
-    return declare(k, KI_ARRAY, v, NULL);
+    KirType type = { .of = of, .space = KS_FRAGMENT, .layout = layout, .written = true };
+    return declare(k, KI_ARRAY, kir_variable(k, name, type, true), NULL);
 }
 
 void kir_assign(Kir *k, const KirExpr *to, const KirExpr *value)
@@ -131,9 +130,8 @@ static KirOpen open_body(Kir *k, KirStmt s)
     return o;
 }
 
-KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op, const KirExpr *limit,
-                const KirExpr *by,
-                const KirExpr **var)
+KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op,
+                const KirExpr *limit, const KirExpr *by, const KirExpr **var)
 {
     KirVar *v = kir_variable(k, name, kir_value(of), false);
     *var = kir_var(k, v);

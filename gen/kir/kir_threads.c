@@ -37,7 +37,6 @@ static void meet(Threads *t, int control, KirScope of, const char *what)
 }
 
 static void walk_block(Threads *t, const KirBlock *b, int control);
-
 static int level_of(Threads *t, const KirExpr *e, int control);
 
 static int level_of_call(Threads *t, const KirExpr *e, int control)
@@ -65,8 +64,9 @@ static int level_of(Threads *t, const KirExpr *e, int control)
         return most(level, level_of(t, e->args[2], most(control, level)));
     case KX_BINARY:
         level = level_of(t, e->args[0], control);
-        return most(level, level_of(t, e->args[1], e->op == KB_AND || e->op == KB_OR ? most(control, level)
-                                    : control));
+        if (e->op == KB_AND || e->op == KB_OR)
+            control = most(control, level);
+        return most(level, level_of(t, e->args[1], control));
     case KX_CALL: return level_of_call(t, e, control);
     case KX_WITHIN:
         walk_block(t, e->body, control);
@@ -97,8 +97,8 @@ static void walk_loop(Threads *t, KirStmt *s, int control)
 static void walk_statement(Threads *t, KirStmt *s, int control)
 {
     int level[3] = { 0 };
-    bool loop = s->kind == KI_FOR || s->kind == KI_WHILE, writes_first = s->kind == KI_ASSIGN || s->kind ==
-        KI_LOAD_VECTOR;
+    bool loop = s->kind == KI_FOR || s->kind == KI_WHILE;
+    bool writes_first = s->kind == KI_ASSIGN || s->kind == KI_LOAD_VECTOR;
     for (int i = writes_first; !loop && i < 3; i++)
         level[i] = s->x[i] ? level_of(t, s->x[i], control) : 0;
     const KirExpr *to = writes_first ? s->x[0] : NULL;
@@ -109,9 +109,9 @@ static void walk_statement(Threads *t, KirStmt *s, int control)
         level_of(t, to, control);
     }
     switch (s->kind) {
-    case KI_LET: raise(t, &s->var->level, level[0]); break;
-    case KI_VAR: raise(t, &s->var->level, level[0]); break;
-    case KI_ARRAY: raise(t, &s->var->level, s->var->type.space == KS_FRAGMENT ? KIR_THREAD : KIR_BLOCK);
+    case KI_LET: case KI_VAR: raise(t, &s->var->level, level[0]); break;
+    case KI_ARRAY:
+        raise(t, &s->var->level, s->var->type.space == KS_FRAGMENT ? KIR_THREAD : KIR_BLOCK);
         break;
     case KI_ASSIGN: case KI_LOAD_VECTOR:
         if (to->kind == KX_VAR)
@@ -128,8 +128,9 @@ static void walk_statement(Threads *t, KirStmt *s, int control)
         if (t->loop)
             raise(t, &t->loop->level, control);
         break;
-    case KI_BARRIER: meet(t, control, (KirScope)s->op, s->op == KIR_BLOCK ? "a barrier"
-                          : "a barrier of a warp"); break;
+    case KI_BARRIER:
+        meet(t, control, (KirScope)s->op, s->op == KIR_BLOCK ? "a barrier" : "a barrier of a warp");
+        break;
     case KI_MMA: meet(t, control, KIR_WARP, "a product of fragments"); break;
     default: break;
     }

@@ -32,10 +32,10 @@ static bool fail(Verify *v, const char *fmt, ...)
 static const char *type_words(Verify *v, KirType t)
 {
     static const char *const layouts[] = { "", " left fragment", " right fragment", " sum fragment" };
+    static const char *const spaces[] = { "", "*", " shared", " array", "" };
     Buf b = { .arena = v->k->arena };
     buf_f(&b, "%s%s%s%s", t.space == KS_GLOBAL && !t.written ? "const " : "", kir_scalar_words[t.of],
-          t.space == KS_GLOBAL ? "*" : t.space == KS_SHARED ? " shared" : t.space == KS_REGISTERS ? " array"
-              : "", layouts[t.layout]);
+          spaces[t.space], layouts[t.layout]);
     return b.data;
 }
 
@@ -87,18 +87,14 @@ static bool check_binary(Verify *v, const KirExpr *e)
     if (e->op == KB_AND || e->op == KB_OR)
         return (is_truth(a) && is_truth(b)) || fail(v, "%s of what is no condition", op);
     if (kir_is_place(a->type)) {
-        bool moved = (e->op == KB_ADD || e->op == KB_SUB) && is_whole(b), compared = e->op == KB_EQ ||
-            e->op == KB_NE;
-        return moved || (compared && kir_same_type(a->type, b->type)) ||
-            fail(v, "%s of a place and %s", op, type_words(v, b->type));
+        bool moved = (e->op == KB_ADD || e->op == KB_SUB) && is_whole(b);
+        bool compared = (e->op == KB_EQ || e->op == KB_NE) && kir_same_type(a->type, b->type);
+        return moved || compared || fail(v, "%s of a place and %s", op, type_words(v, b->type));
     }
-    if (!is_number(a) || !is_number(b))
-        return fail(v, "%s of %s and %s", op, type_words(v, a->type), type_words(v, b->type));
-    bool whole = is_whole(a) && is_whole(b), same = a->type.of == b->type.of || a->kind == KX_WHOLE ||
-        b->kind == KX_WHOLE;
-    bool only_whole = e->op == KB_MOD || e->op == KB_BITS;
-    return whole || (same && !only_whole) || fail(v, "%s of %s and %s", op, type_words(v, a->type),
-                                                  type_words(v, b->type));
+    bool whole = is_whole(a) && is_whole(b), only_whole = e->op == KB_MOD || e->op == KB_BITS;
+    bool same = a->type.of == b->type.of || a->kind == KX_WHOLE || b->kind == KX_WHOLE;
+    bool right = is_number(a) && is_number(b) && (whole || (same && !only_whole));
+    return right || fail(v, "%s of %s and %s", op, type_words(v, a->type), type_words(v, b->type));
 }
 
 /* An array of registers is read where something was written to it before. */
@@ -164,8 +160,7 @@ static bool check_call(Verify *v, const KirExpr *e)
         return fail(v, "%s is no function of the device", e->text);
     if (e->nargs != f->args || e->ntemplates != f->templates)
         return fail(v, "%s with %d arguments and %d of its template, not %d and %d", f->name, e->nargs,
-                    e->ntemplates, f->args,
-                    f->templates);
+                    e->ntemplates, f->args, f->templates);
     for (int i = 0; i < e->nargs; i++)
         if (!(f->writes >> i & 1) && !check_expr(v, e->args[i]))
             return false;
@@ -331,8 +326,7 @@ static bool check_vector(Verify *v, const KirStmt *s)
         return fail(v, "a vector of %lld elements of %s", (long long)s->n, kir_scalar_words[place->type.of]);
     if (registers->var->count->whole != s->n)
         return fail(v, "a vector of %lld elements in %s, which has %lld", (long long)s->n,
-                    registers->var->name,
-                    (long long)registers->var->count->whole);
+                    registers->var->name, (long long)registers->var->count->whole);
     if (load)
         return check_expr(v, place) && (kir_is_place(place->type) ||
                                         fail(v, "a load from %s", type_words(v, place->type))) &&
@@ -360,8 +354,7 @@ static bool check_mma(Verify *v, const KirStmt *s)
             return fail(v, "a product with %s in place %d", type_words(v, s->x[i]->type), i);
     if (s->x[1]->type.of != s->x[2]->type.of || s->x[0]->type.of != KT_F32)
         return fail(v, "a product of %s and %s as %s", kir_scalar_words[s->x[1]->type.of],
-                    kir_scalar_words[s->x[2]->type.of],
-                    kir_scalar_words[s->x[0]->type.of]);
+                    kir_scalar_words[s->x[2]->type.of], kir_scalar_words[s->x[0]->type.of]);
     return check_expr(v, s->x[0]) && check_expr(v, s->x[1]) && check_expr(v, s->x[2]);
 }
 
@@ -432,8 +425,9 @@ static bool check_statement(Verify *v, KirStmt *s)
 {
     switch (s->kind) {
     case KI_LET: return check_value(v, s->var->type, s->x[0], s->var->name) && declare(v, s->var, true);
-    case KI_VAR: return (!s->x[0] || check_value(v, s->var->type, s->x[0], s->var->name)) &&
-        declare(v, s->var, s->x[0] != NULL);
+    case KI_VAR:
+        return (!s->x[0] || check_value(v, s->var->type, s->x[0], s->var->name)) &&
+               declare(v, s->var, s->x[0] != NULL);
     case KI_ARRAY: return check_array(v, s);
     case KI_SHARED: return check_shared(v, s);
     case KI_ASSIGN: return check_assign(v, s);
