@@ -135,8 +135,10 @@ expect 1 "it comes compiled in f32 only" in_place "$home/none" "$home/env/bin/py
     'import cellc; cellc.load("e79", framework="numpy", dtype="f64")'
 if "$python" -c 'import torch' 2>/dev/null; then
     torch=$("$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
+    # In front of it the package that is tried: another cellc may lie beside PyTorch.
+    site=$("$home/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
     for programs in none plain; do
-        expect 0 "torch: agrees" in_place "$home/$programs" env PYTHONPATH="$torch" \
+        expect 0 "torch: agrees" in_place "$home/$programs" "$(command -v env)" PYTHONPATH="$site:$torch" \
             "$home/env/bin/python" "$use" torch
     done
 else
