@@ -221,8 +221,7 @@ static int open_cblas(const char *name) {
     return 0;
 }
 
-/* The CBLAS that CELL_BLAS names ("none": none), or one that the loader finds; without any, loops are used.
- * */
+/* Finds the CBLAS that CELL_BLAS names ("none": none), or else one of the usual names; loops stand in for none. */
 static cell_status find_cblas(cell_error *err) {
     static const char *const usual[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
     const char *own = getenv("CELL_BLAS");

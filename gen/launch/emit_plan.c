@@ -53,7 +53,7 @@ Opened emit_open(Print *e)
     return o;
 }
 
-bool emit_is_empty(Print *e, const Opened *o)
+bool emit_drop_empty(Print *e, const Opened *o)
 {
     if (e->n_ops > o->at + 1)
         return false;
@@ -103,10 +103,8 @@ static bool has_state_kernels(const Plan *p)
     return !p->schedule->on_chip && !p->own_ends;
 }
 
-/* CELL_MAX_BUFFERS of runtime/cell_plan.h. */
 static void limit_buffers(const Plan *p, int n, const char *of)
 {
-    enum { MAX_BUFFERS = 512 };
     if (n > MAX_BUFFERS)
         diag(p->m->c, DIAG_ERROR, p->m->span,
              "%s of this cell has %d arrays in memory; at most %d: a repeat of fewer iterations, fewer "

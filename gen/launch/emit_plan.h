@@ -25,7 +25,7 @@ typedef struct Print {
     HistoryKernel *histories;
     int n_histories;
     const char *tag;              /* before the names of tables */
-    const Formula *rows;          /* what stands for T in strides of the operand at hand; NULL: T */
+    const Formula *rows;          /* what stands for T in strides of the operand that is printed; NULL: T */
     StateKernels *states;
     const Formula *walked;        /* one kernel walks all steps; NULL: none does */
     const Formula *own_states;    /* it begins and ends the walk by itself; NULL: none does */
@@ -83,7 +83,7 @@ void emit_phase(Print *e, Phase phase);  /* the operations of its groups */
  * number of these. */
 typedef struct Opened { Buf before; int at; } Opened;
 Opened emit_open(Print *e);
-bool emit_is_empty(Print *e, const Opened *o);       /* nothing was printed: then it is taken back */
+bool emit_drop_empty(Print *e, const Opened *o);     /* takes it back if nothing was printed inside; did it? */
 void emit_close(Print *e, const Opened *o, const char *name, const char *head);
 void emit_forms_end(Print *e, const Opened *o, const char *name);    /* they are forms of one piece of work */
 void emit_list_end(Print *e, const Opened *o, const char *name, const char *when);   /* when: a condition's name, or "NULL" */

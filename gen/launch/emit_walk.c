@@ -69,7 +69,7 @@ static void print_loop(Print *e)
     const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
     Opened loop = emit_open(e);
     emit_phase(e, PHASE_DURING);
-    if (emit_is_empty(e, &loop))
+    if (emit_drop_empty(e, &loop))
         return;
     const char *from = back ? emit_poly_expr(e, poly_sub(m, T, one)) : emit_poly_expr(e, poly_const(m, 0));
     const char *to = back ? emit_poly_expr(e, minus) : emit_poly_expr(e, T);

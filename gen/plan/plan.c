@@ -148,8 +148,7 @@ static void warn_of_steps(Plan *p)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             int group = p->program[d].group[id];
             const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
-            bool history = g && p->passes && !g->timed;       /* for the call before, where that is asked
-                                                               * for */
+            bool history = g && p->passes && !g->timed;       /* for the call before, where asked for */
             if (!g || g->kind == G_GEMM || g->pass || history || !sums_many_steps(p, id))
                 continue;
             diag(p->m->c, DIAG_PERF, at(p, id)->span,
@@ -180,11 +179,12 @@ static const char *refused(const Refusals *r, const Schedule *s)
     return r->why[schedule_number(s)];
 }
 
-/* Those that a line is worth of whatever plan is made then (told false), or of this one. */
-static void tell_refusals(Plan *p, const Refusals *r, bool told)
+/* A line for each schedule that was refused. Before a plan is made: for those that every plan tells of; once it
+ * is made: for those that decide by the plan (Schedule.tells). */
+static void tell_refusals(Plan *p, const Refusals *r, bool made)
 {
     for (const Schedule *const *s = schedule_order; *s; s++)
-        if (*s != p->schedule && refused(r, *s) && (told ? (*s)->tells && (*s)->tells(p) : !(*s)->tells))
+        if (*s != p->schedule && refused(r, *s) && (made ? (*s)->tells && (*s)->tells(p) : !(*s)->tells))
             buf_f(&p->reasons, "not %s: %s\n", (*s)->name, refused(r, *s));
 }
 

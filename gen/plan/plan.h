@@ -149,6 +149,7 @@ typedef enum {
 } GroupKind;
 
 enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
+enum { MAX_BUFFERS = 512 };       /* of a direction's launch plan: CELL_MAX_BUFFERS of runtime/cell_plan.h */
 
 /* A sum over positions (batch, time, and what else is summed over), each at one place of an axis: positions are sorted
  * by place, cut into shares, and added in that order. Rows are places of that axis, columns all that is left. */

@@ -29,7 +29,9 @@ FUSED_COLUMNS           CELL_PRODUCT_COLUMNS
 FUSED_SMEM              CELL_PRODUCT_SMEM
 FUSED_MAP_BYTES         CELL_PRODUCT_MAP_BYTES
 AHEAD_ROWS              CELL_AHEAD_ROWS
+SORT_DIGITS             cell_sort_digits
 MAX_POINTERS            CELL_MAX_PTRS
+MAX_BUFFERS             CELL_MAX_BUFFERS
 "
 {
     printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
@@ -44,7 +46,7 @@ if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Igen -I"$build/gen" -o "$out/values" "$ou
     exit 1
 fi
 {
-    echo '#include "cell_device.cuh"'
+    printf '#include "cell_device.cuh"\n#include "cell_plan.h"\n'
     "$out/values"
 } >"$out/assertions.cc"
 cxx=${CXX:-$(command -v g++ || command -v clang++ || true)}

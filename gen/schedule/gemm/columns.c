@@ -6,9 +6,9 @@
  * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
 #include "base/mutate.h"
 #include "ir/marks.h"
+#include "gemm_forms.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
-#include "gemm_forms.h"
 
 /* The values that are asked about, which axes a column and a unit are there, and the values that were looked
  * into. */
@@ -150,9 +150,7 @@ static Panel *find(Plan *p, Program *pr)
             continue;
         if (g->kind == G_ROW && g->along && !w->group)
             w->group = g;
-        else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0)
-            w->product = g;
-        else
+        else if (!panel_take_product(w, g))
             return NULL;
     }
     if (!w->product || !w->group || w->group->naxes != 1)
@@ -311,4 +309,3 @@ void columns_find(Plan *p)
               COLUMNS_UNITS, COLUMNS_MOST);
     }
 }
-

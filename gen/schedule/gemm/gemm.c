@@ -23,15 +23,15 @@ static bool tells(const Plan *p)
     return false;
 }
 
-static bool walks_heads(const Program *pr)
+static bool walks_heads(const GemmWalks *w)
 {
-    return gemm_walks(pr)->head || gemm_walks(pr)->cluster;
+    return w->head || w->cluster;
 }
 
 static bool walks(const Plan *p)
 {
     for (int d = 0; d < 2; d++)
-        if (gemm_walks(&p->program[d])->panel || walks_heads(&p->program[d]))
+        if (gemm_walks(&p->program[d])->panel || walks_heads(gemm_walks(&p->program[d])))
             return true;
     return false;
 }
@@ -44,9 +44,10 @@ static void find_walks(Plan *p)
     if (!walks(p))
         put_time_first(p);
     columns_find(p);
-    for (int d = 0; d < 2; d++)
-        p->program[d].one_kernel = gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->columns ||
-                                   walks_heads(&p->program[d]);
+    for (int d = 0; d < 2; d++) {
+        const GemmWalks *w = gemm_walks(&p->program[d]);
+        p->program[d].one_kernel = w->panel || w->columns || walks_heads(w);
+    }
 }
 
 static bool has_tiles(const Program *pr)
@@ -61,7 +62,7 @@ static void print_walks(Plan *p, Program *pr, Buf *cuda)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i])
             panel_print(p, pr, all[i], cuda);
-    if (gemm_walks(pr)->columns)
+    if (w->columns)
         columns_print(p, pr, cuda);
 }
 

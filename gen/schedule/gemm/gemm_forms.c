@@ -3,12 +3,10 @@
  * over the sizes of a call and the device. */
 #include "gemm_forms.h"
 
-#include "panel.h"
-
-/* `times` for each `each` of so many. */
+/* `times` for each `each` of p, or part of it. */
 static const Formula *times(Module *m, const Poly *p, int each, int64_t times)
 {
-    return formula_with(m, F_MUL, formula_with(m, F_CEILDIV, formula_size(m, p), each), times);
+    return formula_with(m, F_MUL, form_blocks(m, p, each), times);
 }
 
 static const Formula *between(Module *m, const Formula *x, int64_t least, int64_t most)
@@ -33,15 +31,15 @@ static bool narrow_storage(const Plan *p)
 
 /* ---- a panel in each block ---- */
 
-const Formula *panel_grid(Module *m, const Panel *w)
+static const Formula *panel_grid(Module *m, const Panel *w)
 {
-    const Formula *clusters = formula_with(m, F_CEILDIV, formula_size(m, w->units), w->own * w->split);
+    const Formula *clusters = form_blocks(m, w->units, w->own * w->split);
     return w->split > 1 ? formula_with(m, F_MUL, clusters, w->split) : clusters;
 }
 
 /* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of so many blocks
  * along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a cluster's blocks, and the sums. */
-const Formula *panel_bytes(const Plan *p, const Panel *w)
+static const Formula *panel_bytes(const Plan *p, const Panel *w)
 {
     Module *m = p->m;
     int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN, tiles = w->outer * w->own * w->split / 8;
@@ -55,12 +53,12 @@ const Formula *panel_bytes(const Plan *p, const Panel *w)
         const Formula *steps = formula_with(m, F_MIN, times(m, w->units, 8 * 32 * slices, 1), ahead);
         weights = formula(m, F_SUB, weights, formula_with(m, F_MUL, steps, held * tile));
     }
-    const Formula *sums = formula_with(m, F_MUL, formula_with(m, F_CEILDIV, batch(m), 16), own);
+    const Formula *sums = times(m, poly_dim(m, ATOM_B), 16, own);
     return formula(m, F_ADD, formula_with(m, F_ADD, weights, shares), sums);
 }
 
 /* The device holds all blocks at once and the batch is small, but not too small for it. */
-const Formula *panel_fits(const Plan *p, const Panel *w)
+static const Formula *panel_fits(const Plan *p, const Panel *w)
 {
     Module *m = p->m;
     const Formula *fits = formula(m, F_LE, panel_grid(m, w), formula_resident(m, w->kernel));
@@ -74,7 +72,7 @@ const Formula *panel_fits(const Plan *p, const Panel *w)
 /* ---- a head in a block ---- */
 
 /* A block for each head of so many sequences that all multiprocessors have one, as far as its threads suffice. */
-const Formula *head_grid(Module *m, const Panel *w)
+static const Formula *head_grid(Module *m, const Panel *w)
 {
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
@@ -109,13 +107,13 @@ static const Formula *head_bytes_real(const Plan *p, const Panel *w)
     return formula_with(m, F_ADD, numbers, 48);
 }
 
-const Formula *head_bytes(const Plan *p, const Panel *w)
+static const Formula *head_bytes(const Plan *p, const Panel *w)
 {
     return narrow_storage(p) ? head_bytes_tiles(p->m, w) : head_bytes_real(p, w);
 }
 
 /* A block has a thread for each unit, and room for the head. */
-const Formula *head_fits(Module *m, const Panel *w)
+static const Formula *head_fits(Module *m, const Panel *w)
 {
     const Formula *room = formula(m, F_LE, formula_const(m, 1), formula_resident(m, w->kernel));
     return formula_and(m, at_most(m, w->units, HEAD_THREADS), room);
@@ -124,7 +122,7 @@ const Formula *head_fits(Module *m, const Panel *w)
 /* ---- a head in a cluster ---- */
 
 /* A cluster for each head of so many sequences that all clusters which the device holds have work. */
-const Formula *cluster_grid(Module *m, const Panel *w)
+static const Formula *cluster_grid(Module *m, const Panel *w)
 {
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
     const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS);
@@ -134,14 +132,14 @@ const Formula *cluster_grid(Module *m, const Panel *w)
 }
 
 /* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two inboxes. */
-const Formula *cluster_bytes(Module *m, const Panel *w)
+static const Formula *cluster_bytes(Module *m, const Panel *w)
 {
     return formula_with(m, F_ADD, times(m, w->units, 32, w->inner * 2 * HEAD_BATCH * 64),
                         CLUSTER_PARTS * HEAD_BATCH * (w->outer * w->own + 4) * 4 + 2 * 16);
 }
 
 /* A cluster has room for the head, the device for a cluster, and the batch is small. */
-const Formula *cluster_fits(Module *m, const Panel *w)
+static const Formula *cluster_fits(Module *m, const Panel *w)
 {
     const Formula *room = formula(m, F_LE, formula_const(m, CLUSTER_BLOCKS), formula_resident(m, w->kernel));
     const Formula *fits = formula_and(m, at_most(m, w->units, CLUSTER_BLOCKS * w->own), room);
@@ -156,7 +154,7 @@ static bool cluster_may_pay(const Panel *w)
 
 /* A cluster is faster than a block that has room for the head too: a block's step grows with the units squared. Only
  * while the device holds all clusters at once, of up to 8 sequences each. */
-const Formula *cluster_pays(Module *m, const Panel *w)
+static const Formula *cluster_pays(Module *m, const Panel *w)
 {
     const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS / HEAD_BATCH);
     const Formula *large = formula(m, F_LE, formula_const(m, CLUSTER_UNITS), formula_size(m, w->units));
@@ -167,12 +165,12 @@ const Formula *cluster_pays(Module *m, const Panel *w)
 
 const Formula *columns_grid(Module *m, const Poly *units)
 {
-    return formula(m, F_MUL, formula_with(m, F_CEILDIV, formula_size(m, units), COLUMNS_UNITS), batch(m));
+    return formula(m, F_MUL, form_blocks(m, units, COLUMNS_UNITS), batch(m));
 }
 
 /* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, barriers, and
  * what sums of columns over the block's warps take. */
-const Formula *columns_bytes(Module *m, const Panel *w)
+static const Formula *columns_bytes(Module *m, const Panel *w)
 {
     enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
     return formula_with(m, F_ADD, times(m, w->units, COLUMNS_UNITS, WEIGHTS),
@@ -180,7 +178,7 @@ const Formula *columns_bytes(Module *m, const Panel *w)
 }
 
 /* The device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes. */
-const Formula *columns_fit(Module *m, const Panel *w)
+static const Formula *columns_fit(Module *m, const Panel *w)
 {
     const Formula *fit = formula(m, F_LE, columns_grid(m, w->units), formula_resident(m, w->kernel));
     fit = formula_and(m, fit, at_most(m, w->units, COLUMNS_UNITS * COLUMNS_PIECES));

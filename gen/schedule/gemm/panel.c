@@ -1,5 +1,5 @@
 /* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
- * it, Panels, up to three: the product of every step with its param held in shared memory, either by the blocks of a
+ * it, Panels, up to five: the product of every step with its param held in shared memory, either by the blocks of a
  * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
  * that have a whole head each (cell_device_head.cuh), or in registers by clusters that have one (cell_device_cluster.cuh),
  * and the pointwise kernels in between for the block's own units.
@@ -255,6 +255,14 @@ static const Poly *heads_of(Plan *p, const Group *g)
     return heads;
 }
 
+bool panel_take_product(Panel *w, Group *g)
+{
+    if (g->kind != G_GEMM || w->product || g->arrays.len != 1 || g->need.len > 0)
+        return false;
+    w->product = g;
+    return true;
+}
+
 /* A step of one product and of what is pointwise over the same units. */
 static Panel *find(Plan *p, Program *pr)
 {
@@ -268,9 +276,7 @@ static Panel *find(Plan *p, Program *pr)
             w->units = g->axes[g->naxes - 1];
             w->heads = heads_of(p, g);
             w->naxes = g->naxes;
-        } else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0) {
-            w->product = g;
-        } else {
+        } else if (!panel_take_product(w, g)) {
             return NULL;
         }
     }
@@ -448,44 +454,47 @@ static Panel *find_wide(Plan *p, const Program *pr, const Panel *w)
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
-    gemm_walks(pr)->panel = w;
+    GemmWalks *walks = gemm_walks(pr);
+    walks->panel = w;
     keep_operand(p, pr, w);
     w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
     w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
-    gemm_walks(pr)->pairs = find_pairs(p, pr, w);
-    gemm_walks(pr)->wide = find_wide(p, pr, gemm_walks(pr)->pairs ? gemm_walks(pr)->pairs : w);
+    walks->pairs = find_pairs(p, pr, w);
+    walks->wide = find_wide(p, pr, walks->pairs ? walks->pairs : w);
     Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
-                     .elements = poly_const(p->m, panel_posts(gemm_walks(pr)->pairs ? gemm_walks(pr)->pairs : w)) };
+                     .elements = poly_const(p->m, panel_posts(walks->pairs ? walks->pairs : w)) };
     vec_push(p->m->arena, &p->buffers, posts);
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
           "the product each%s\n", way, w->own, w->own * w->outer,
-          gemm_walks(pr)->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
-    if (gemm_walks(pr)->wide)
-        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than %d\n", PANEL_WIDE, PANEL_TURN);
+          walks->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
+    if (walks->wide)
+        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than %d\n",
+              PANEL_WIDE, PANEL_TURN);
 }
 
 void panel_find(Plan *p)
 {
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
+        GemmWalks *walks = gemm_walks(pr);
         Panel *w = find(p, pr);
         if (!w)
             continue;
-        gemm_walks(pr)->head = find_head(p, pr, w);
-        if (gemm_walks(pr)->head)
+        walks->head = find_head(p, pr, w);
+        if (walks->head)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
                   poly_is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
-        gemm_walks(pr)->cluster = find_cluster(p, pr, w);
-        if (gemm_walks(pr)->cluster)
+        walks->cluster = find_cluster(p, pr, w);
+        if (walks->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
                   "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
-                  CLUSTER_BLOCKS, poly_is_one(w->heads) ? "" : "'s head", gemm_walks(pr)->cluster->own,
+                  CLUSTER_BLOCKS, poly_is_one(w->heads) ? "" : "'s head", walks->cluster->own,
                   poly_is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
-        if (d == BACKWARD && (gemm_walks(pr)->panel || gemm_walks(pr)->head || gemm_walks(pr)->cluster))
+        if (d == BACKWARD && (walks->panel || walks->head || walks->cluster))
             panel_sums(p, pr, w);
     }
 }

@@ -80,8 +80,10 @@ const Poly *columns_posts(const Plan *p);                /* counters that its bl
 /* The value whose sum over batch and time a sum of columns is; or -1. */
 NodeId columns_term(const Plan *p, NodeId sum);
 
-/* Decides for both directions of a plan with schedule gemm; sets GemmWalks.panel. */
+/* Decides for both directions of a plan with schedule gemm; sets all of GemmWalks but columns. */
 void panel_find(Plan *p);
+/* Takes a group of the step as the one product of a walk; false: it is none, or not the only one. */
+bool panel_take_product(Panel *w, Group *g);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */
 int64_t panel_times(Module *m, const Poly *whole, const Poly *part);
 /* Elements of an array over these axes. */

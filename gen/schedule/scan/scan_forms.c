@@ -9,16 +9,17 @@ static const Formula *chunks_pay(Module *m, const ScanWalk *w)
 }
 
 /* Of 32 units, or of 64. */
-static const Formula *paired_blocks(Module *m, const Formula *elements)
+static const Formula *paired_blocks(Module *m, const Poly *units)
 {
+    const Formula *elements = formula_size(m, units);
     const Formula *wide = formula(m, F_LE, formula_const(m, BLOCK_UNITS), elements);
     return formula(m, F_CEILDIV, elements, formula_with(m, F_MUL, formula_with(m, F_ADD, wide, 1), 32));
 }
 
 static const Formula *grid(Module *m, const ScanWalk *w)
 {
-    const Formula *elements = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->units));
-    return w->pairs ? paired_blocks(m, elements) : formula_with(m, F_CEILDIV, elements, w->chunks ? 32 : SCAN_THREADS);
+    const Poly *units = poly_mul(m, poly_dim(m, ATOM_B), w->units);
+    return w->pairs ? paired_blocks(m, units) : form_blocks(m, units, w->chunks ? 32 : SCAN_THREADS);
 }
 
 static void add(const Plan *p, const ScanWalk *w, const char *words, const Formula *when, FormList *out)

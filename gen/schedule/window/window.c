@@ -671,9 +671,15 @@ static void grows(const Plan *p, Group *g)
     window_build(p, g->arrays.data, g->arrays.len, g->pass);
 }
 
-static const PastPass pass = { .found = found, .own_slices = own_slices, .opens = opens,
-                               .joins = joins, .grows = grows,
-                           .print = window_print, .steps = WINDOW_TILE };
+static const PastPass pass = {
+    .found = found,
+    .own_slices = own_slices,
+    .opens = opens,
+    .joins = joins,
+    .grows = grows,
+    .print = window_print,
+    .steps = WINDOW_TILE,
+};
 
 const Schedule window_schedule = {
     .name = "window",
