@@ -77,7 +77,9 @@ static Plan *plan_roomy(const Module *program, const Plan *first)
         return NULL;
     Plan *p = plan_for(program, first, CALLS_FEW);
     bool asked = c->hints.interval != 0;
-    return p && (p->interval > first->interval || (asked && p->interval == first->interval && p->spreads)) ? p : NULL;
+    return p && (p->interval > first->interval || (asked && p->interval == first->interval && p->spreads))
+               ? p
+               : NULL;
 }
 
 /* Does the walk have a layout that is cheaper there than the one that any calls get?

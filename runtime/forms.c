@@ -1,5 +1,6 @@
-/* Forms of one piece of work. In: a plan, and what its expressions may refer to. Out: the form of a FORMS operation that is
- * taken. Guaranteed: the first whose condition holds; a plan whose operations do not nest is reported. */
+/* Forms of one piece of work. In: a plan, and what its expressions may refer to. Out: the form of a FORMS
+ * operation that is taken. Guaranteed: the first whose condition holds; a plan whose operations do not nest
+ * is reported. */
 #include "context.h"
 
 int cell_op_span(const cell_plan *plan, int at, int end) {

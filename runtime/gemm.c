@@ -221,7 +221,8 @@ static int open_cblas(const char *name) {
     return 0;
 }
 
-/* Finds the CBLAS that CELL_BLAS names ("none": none), or else one of the usual names; loops stand in for none. */
+/* Finds the CBLAS that CELL_BLAS names ("none": none), or else one of the usual names; loops stand in for
+ * none. */
 static cell_status find_cblas(cell_error *err) {
     static const char *const usual[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
     const char *own = getenv("CELL_BLAS");

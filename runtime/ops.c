@@ -364,7 +364,9 @@ static cell_status run_forms(cell_run *run, int at) {
     }
     cell_scope scope = scope_of(run);
     cell_status status = cell_form_taken(&scope, at, &number, &taken, run->err);
-    return status != CELL_OK || taken < 0 ? status : cell_run_ops(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
+    return status != CELL_OK || taken < 0
+               ? status
+               : cell_run_ops(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
 }
 
 static cell_status run_list(cell_run *run, int at) {
@@ -400,7 +402,8 @@ cell_status cell_run_ops(cell_run *run, int first, int count) {
     for (int at = first; at < end;) {
         int here, length = cell_op_span(run->plan, at, end);
         if (length == 0)
-            return wrong_plan(run, run->plan->ops[at].name, "an operation that holds others is longer than the plan");
+            return wrong_plan(run, run->plan->ops[at].name,
+                              "an operation that holds others is longer than the plan");
         cell_status status = applies(run, &run->plan->ops[at], &here);
         if (status == CELL_OK && here)
             status = run_one(run, at);
@@ -430,8 +433,9 @@ static cell_status prepare_forms(cell_run *run, int at) {
     int taken;
     cell_scope scope = scope_of(run);
     cell_status status = cell_form_taken(&scope, at, &number, &taken, run->err);
-    return status != CELL_OK || taken < 0 ? status
-                                          : prepare_range(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
+    return status != CELL_OK || taken < 0
+               ? status
+               : prepare_range(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
 }
 
 /* Inside loops, conditions and grids may use variables that have no value yet; the first value stands for
@@ -441,8 +445,9 @@ static cell_status prepare_range(cell_run *run, int first, int count) {
     for (int at = first; at < first + count;) {
         const cell_op *op = &run->plan->ops[at];
         int here, length = cell_op_span(run->plan, at, first + count);
-        cell_status status =
-            length ? applies(run, op, &here) : wrong_plan(run, op->name, "an operation that holds others is longer than the plan");
+        cell_status status = length ? applies(run, op, &here)
+                                    : wrong_plan(run, op->name,
+                                                 "an operation that holds others is longer than the plan");
         if (status == CELL_OK && here && op->kind == CELL_OP_KERNEL)
             status = prepare_one(run, op);
         if (status == CELL_OK && here && op->kind == CELL_OP_FORMS)

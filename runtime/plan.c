@@ -76,11 +76,11 @@ static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *
     int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
     const cell_kernel *lone = all->block_memory > memory ? NULL : without_cluster(ctx, all);
     if (lone)
-        fprintf(stderr, "cell: %s: the device holds no cluster of %d blocks of %s: taking %s\n", all->key, lone->cluster,
-                lone->name, taken->how);
+        fprintf(stderr, "cell: %s: the device holds no cluster of %d blocks of %s: taking %s\n", all->key,
+                lone->cluster, lone->name, taken->how);
     else
-        fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n", all->key,
-                (long long)memory, all->how, (long long)all->block_memory, taken->how);
+        fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n",
+                all->key, (long long)memory, all->how, (long long)all->block_memory, taken->how);
 }
 
 /* The plans that the context's device can run at these sizes. Where none can, the kernels say why. */

@@ -1,5 +1,5 @@
-/* emit_buffers.c: size expressions and buffers of the launch plans. In: formulas, and a plan's storages. Out: postfix programs
- * as static arrays, equal ones one, and the lists of a direction's buffers. */
+/* emit_buffers.c: size expressions and buffers of the launch plans. In: formulas, and a plan's storages. Out:
+ * postfix programs as static arrays, equal ones one, and the lists of a direction's buffers. */
 #include "emit_plan.h"
 
 const char *emit_expr(Print *e, const Formula *f)
@@ -43,7 +43,8 @@ static const Formula *partial_rows(Print *e, const Buffer *b)
     Module *m = e->p->m;
     if (b->cut)
         return form_shares(m, b->cut, b->each, b->most);
-    const Formula *chunks = form_chunks(m, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows);
+    const Formula *chunks = form_chunks(m, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns,
+                                        b->by_rows);
     return b->walk_rows ? formula(m, F_MAX, chunks, b->walk_rows) : chunks;
 }
 
@@ -54,13 +55,15 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
     const Buffer *b = &e->p->buffers.data[slot];
     const Poly *each = poly_const(m, dtype_bytes(b->dtype));
     if (b->cut || b->columns) {
-        const Poly *row = poly_mul(m, b->columns, b->cut ? each : poly_mul(m, each, poly_const(m, b->arrays)));
+        const Poly *row = poly_mul(m, b->columns,
+                                   b->cut ? each : poly_mul(m, each, poly_const(m, b->arrays)));
         return emit_expr(e, formula(m, F_MUL, partial_rows(e, b), formula_size(m, row)));
     }
     const Poly *all = poly_mul(m, b->elements, each);
     if (b->parts)
         return emit_expr(e, formula(m, F_MUL, formula_size(m, all), form_copy_taken(e->p, e->pr, b->parts)));
-    const Formula *bytes = formula_size_of_rows(m, all, b->ring && !in_reserve ? formula_const(m, b->ring) : NULL);
+    const Formula *bytes = formula_size_of_rows(m, all,
+                                                b->ring && !in_reserve ? formula_const(m, b->ring) : NULL);
     if (b->per_steps)
         bytes = formula(m, F_MUL, bytes, form_blocks(m, poly_dim(m, ATOM_T), b->per_steps));
     return emit_expr(e, bytes);

@@ -346,12 +346,15 @@ static const char *description_name(const Module *m, const HostPlan *plan, int l
     return level ? intern_f(m->c, "description_%d", level) : "description";
 }
 
-/* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for certain calls no matter. */
+/* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for
+ * certain calls no matter. */
 static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
     const Module *m = h->m;
-    const HostPlan *next = plan->name ? plan->other : plan->smaller, *preferred = plan->name ? NULL : plan->other;
-    const char *name = description_name(m, plan, level), *after = next ? description_name(m, next, level + 1) : NULL;
+    const HostPlan *next = plan->name ? plan->other : plan->smaller,
+                   *preferred = plan->name ? NULL : plan->other;
+    const char *name = description_name(m, plan, level),
+               *after = next ? description_name(m, next, level + 1) : NULL;
     if (next)
         print_description(h, next, checks, level + 1);
     if (preferred)
@@ -379,8 +382,8 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
           "%s_ref_reserve_bytes,\n",
           m->has_grad ? "ref_backward" : "NULL", m->name);
     if (plan->how)
-        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .archs = CELL_ARCHS,\n", string(m, plan->how),
-              (long long)plan->block_memory);
+        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .archs = CELL_ARCHS,\n",
+              string(m, plan->how), (long long)plan->block_memory);
     if (preferred)
         buf_f(out, "    .preferred = &%s,\n", description_name(m, preferred, level));
     if (after)

@@ -54,7 +54,9 @@ static void print_block(Print *e, const Group *g, bool odd, int64_t smem)
         buf_f(&e->table, ", .block = %s", emit_expr(e, threads));
     if (threads && g->smem_each) {
         const Formula *bytes = formula_with(m, F_ADD, formula_with(m, F_MUL, threads, g->smem_each), smem);
-        int64_t more = odd && g->long_slots ? g->smem_each / g->slots * (g->long_slots - g->slots) * g->threads : 0;
+        int64_t more = odd && g->long_slots
+                           ? g->smem_each / g->slots * (g->long_slots - g->slots) * g->threads
+                           : 0;
         if (more)
             bytes = formula(m, F_ADD, bytes, formula_with(m, F_MUL, form_row_is_long(e->p, g, smem), more));
         buf_f(&e->table, ", .smem = %s", emit_expr(e, bytes));
@@ -110,7 +112,8 @@ int emit_refs(Print *e, const RefVec *refs)
     return list;
 }
 
-static void print_row(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, bool odd)
+static void print_row(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                      const RefVec *refs, bool odd)
 {
     emit_kernel_number(e, name);
     buf_f(&e->table, ", .threads = %d", threads);
@@ -125,8 +128,9 @@ void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads
 {
     if (refs->len > MAX_POINTERS)
         diag(e->p->m->c, DIAG_ERROR, e->p->m->span,
-             "kernel %s needs %d arrays, and a kernel takes %d: an equation has too many terms, or many values of the "
-             "same axes follow from one another; write several of them as one value with one more axis",
+             "kernel %s needs %d arrays, and a kernel takes %d: an equation has too many terms, or many "
+             "values of the same axes follow from one another; write several of them as one value with one more "
+             "axis",
              name, refs->len, MAX_POINTERS);
     if (!emit_has_kernel(e, name))
         print_row(e, g, name, threads, smem, refs, terms.odd);
@@ -150,8 +154,9 @@ void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int
     emit_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ 0 });
 }
 
-/* A kernel with a block for each row or more, where there is another for odd rows that one, and where a pair does it with its product, that.
- * None of them runs where one kernel walks the steps, if that does this one's work. */
+/* A kernel with a block for each row or more, where there is another for odd rows that one, and where a pair
+ * does it with its product, that. None of them runs where one kernel walks the steps, if that does this one's
+ * work. */
 static void print_row_op(Print *e, const Group *g, const char *blocks)
 {
     bool two = g->row_extent && (g->multiples.len || g->long_slots);
@@ -167,7 +172,9 @@ static void print_row_op(Print *e, const Group *g, const char *blocks)
                             (LaunchTerms){ .when = emit_expr(e, form_row_is_odd(e->p, g)), .odd = true });
     emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
     if (two || g->fused)
-        emit_close(e, &forms, g->kernel, intern_f(e->p->m->c, ".kind = CELL_OP_FORMS, .when = %s,\n      .u.list = { .n_ops = ", walked));
+        emit_close(e, &forms, g->kernel,
+                   intern_f(e->p->m->c, ".kind = CELL_OP_FORMS, .when = %s,\n      .u.list = { .n_ops = ",
+                            walked));
 }
 
 const char *emit_blocks_expr(Print *e, const Poly *work, int per_block)
@@ -182,7 +189,8 @@ static const Formula *partial_rows(Print *e, const Group *g, const Poly *columns
     Module *m = e->p->m;
     const Formula *chunks = form_chunks(m, form_rows(e->p, g), columns, false);
     const Formula *walk = e->p->buffers.data[g->partial].walk_rows;
-    return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)), formula(m, F_MUL, walk, e->walked));
+    return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)),
+                   formula(m, F_MUL, walk, e->walked));
 }
 
 /* Where one kernel walks the steps, that may be the first stage. */
@@ -192,7 +200,9 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
     Module *m = e->p->m;
     LaunchTerms first = { .when = g->by_steps ? emit_expr(e, formula_not(m, e->walked)) : NULL };
     const Fused *ahead = column_ahead(e->pr, g);
-    const Formula *rows = g->by_steps ? partial_rows(e, g, columns) : ahead ? form_ahead_rows(e->p, ahead) : NULL;
+    const Formula *rows = g->by_steps ? partial_rows(e, g, columns)
+                          : ahead     ? form_ahead_rows(e->p, ahead)
+                                      : NULL;
     LaunchTerms second = { .t = rows ? emit_expr(e, rows) : NULL };
     const char *down = g->by_rows ? NULL : emit_expr(e, form_chunks(m, form_rows(e->p, g), columns, false));
     const char *across = emit_blocks_expr(e, columns, COLUMN_WIDTH);
@@ -231,7 +241,8 @@ static void print_map_op(Print *e, const Group *g, const Poly *elements, const P
 void emit_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
-    const Poly *elements = poly_product(m, g->axes, g->naxes), *work = poly_mul(m, form_rows(e->p, g), elements);
+    const Poly *elements = poly_product(m, g->axes, g->naxes),
+               *work = poly_mul(m, form_rows(e->p, g), elements);
     if (g->kind == G_MAP) {
         print_map_op(e, g, elements, work);
     } else if (g->kind == G_ROW && g->sums) {
@@ -244,7 +255,8 @@ void emit_group_kernel(Print *e, Group *g)
                                         form_blocks(m, poly_dim(m, ATOM_T), g->pass_by->steps));
         emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, blocks), "NULL");
     } else if (g->kind == G_ROW && g->along) {
-        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, form_vector_blocks(e->p, g, work, 32)), "NULL");
+        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
+                       emit_expr(e, form_vector_blocks(e->p, g, work, 32)), "NULL");
     } else if (g->kind == G_ROW) {
         print_row_op(e, g, emit_blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)));
     } else if (g->kind == G_COLUMN) {
@@ -268,7 +280,8 @@ static const Formula *sort_passes(Module *m, const Poly *rows)
 {
     const Formula *x = formula_const(m, mutate("short-sort") ? 0 : 1);
     for (int digit = 1; digit < 8; digit++)
-        x = formula(m, F_ADD, x, formula(m, F_LE, formula_const(m, (int64_t)1 << (8 * digit)), formula_size(m, rows)));
+        x = formula(m, F_ADD, x,
+                    formula(m, F_LE, formula_const(m, (int64_t)1 << (8 * digit)), formula_size(m, rows)));
     return x;
 }
 

@@ -66,7 +66,8 @@ void emit_close(Print *e, const Opened *o, const char *name, const char *head)
 {
     Buf inside = e->ops;
     e->ops = o->before;
-    buf_f(&e->ops, "    { .name = \"%s\", %s%d } },\n%s", name, head, e->n_ops - o->at - 1, inside.data ? inside.data : "");
+    buf_f(&e->ops, "    { .name = \"%s\", %s%d } },\n%s", name, head, e->n_ops - o->at - 1,
+          inside.data ? inside.data : "");
 }
 
 void emit_forms_end(Print *e, const Opened *o, const char *name)
@@ -76,7 +77,8 @@ void emit_forms_end(Print *e, const Opened *o, const char *name)
 
 void emit_list_end(Print *e, const Opened *o, const char *name, const char *when)
 {
-    emit_close(e, o, name, intern_f(e->p->m->c, ".kind = CELL_OP_LIST, .when = %s,\n      .u.list = { .n_ops = ", when));
+    emit_close(e, o, name,
+               intern_f(e->p->m->c, ".kind = CELL_OP_LIST, .when = %s,\n      .u.list = { .n_ops = ", when));
 }
 
 /* Behind all that reads what the call began with: the two may be one buffer. One that the call does not take is not made. */
@@ -277,7 +279,9 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
-    const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, form_takes_call(p)) : p->smaller ? emit_expr(&e, form_device_runs(p)) : NULL;
+    const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, form_takes_call(p))
+                        : p->smaller          ? emit_expr(&e, form_device_runs(p))
+                                              : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

@@ -1,5 +1,5 @@
-/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c, emit_walk.c, and
- * emit_plan.c, which puts the tables of an instance together. */
+/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c,
+ * emit_walk.c, and emit_plan.c, which puts the tables of an instance together. */
 #ifndef CELLC_EMIT_PLAN_H
 #define CELLC_EMIT_PLAN_H
 
@@ -33,7 +33,8 @@ typedef struct Print {
 
 /* ---- emit_buffers.c ---- */
 
-const char *emit_expr(Print *e, const Formula *f);                 /* the name of its array; equal ones share one; NULL: "NULL" */
+/* The name of its array, which equal ones share; of no formula (NULL) "NULL". */
+const char *emit_expr(Print *e, const Formula *f);
 const char *emit_poly_expr(Print *e, const Poly *p);
 const char *emit_number_expr(Print *e, int64_t v);
 const char *emit_blocks_expr(Print *e, const Poly *work, int per_block);
@@ -67,25 +68,27 @@ void emit_gemm(Print *e, Group *g);
 
 /* ---- emit_fused.c ---- */
 
-void emit_fused_kernel(Print *e, const Fused *f);                  /* its row; before conditions on it and its operation */
+void emit_fused_kernel(Print *e, const Fused *f);           /* its row, in front of what names it */
 void emit_fused_op(Print *e, const Fused *f);
 
 /* ---- emit_walk.c ---- */
 
-void emit_walk(Print *e, bool states);   /* the operations of all steps; states: kernels begin the walk, where it does not do so itself */
+void emit_walk(Print *e, bool states);   /* the operations of all steps; states: kernels begin the walk, where
+                                          * it does not do so itself */
 
 /* ---- emit_plan.c ---- */
 
 void emit_states(Print *e, int which);   /* copies of states before and behind the walk */
 void emit_phase(Print *e, Phase phase);  /* the operations of its groups */
 
-/* An operation that has others inside: those that are printed until it is closed. head: what stands between its name and the
- * number of these. */
+/* An operation that has others inside: those that are printed until it is closed. head: what stands between
+ * its name and the number of these. */
 typedef struct Opened { Buf before; int at; } Opened;
 Opened emit_open(Print *e);
-bool emit_drop_empty(Print *e, const Opened *o);     /* takes it back if nothing was printed inside; did it? */
+bool emit_drop_empty(Print *e, const Opened *o);     /* nothing was printed inside: takes it back */
 void emit_close(Print *e, const Opened *o, const char *name, const char *head);
 void emit_forms_end(Print *e, const Opened *o, const char *name);    /* they are forms of one piece of work */
-void emit_list_end(Print *e, const Opened *o, const char *name, const char *when);   /* when: a condition's name, or "NULL" */
+/* when: a condition's name, or "NULL" */
+void emit_list_end(Print *e, const Opened *o, const char *name, const char *when);
 
 #endif

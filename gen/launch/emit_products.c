@@ -24,7 +24,8 @@ static const Formula *row_of_step(Print *e, const Storage *st)
     const Buffer *ring = ring_of(e, st);
     if (!ring)
         return formula_leaf(m, F_LOOP, 0);
-    return ring->reserve ? formula_leaf(m, F_ROW, ring->ring) : formula_with(m, F_MOD, formula_leaf(m, F_LOOP, 0), ring->ring);
+    return ring->reserve ? formula_leaf(m, F_ROW, ring->ring)
+                         : formula_with(m, F_MOD, formula_leaf(m, F_LOOP, 0), ring->ring);
 }
 
 /* The adjoint of a state by the parity of the step, which is counted as steps are walked. */
@@ -44,7 +45,8 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
     Module *m = e->p->m;
     const Storage *st = read_storage(e, &s->read);
     TensorId of;
-    const Formula *x = formula_size(m, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset);
+    const Formula *x = formula_size(m,
+                                    st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset);
     if (!s->read.is_tensor && root_kind(m, s->read.id, &of) == ROOT_DPREV) {
         x = formula(m, F_ADD, x, carried_at(e, of));
         return (Side){ emit_buffer_number(e, e->pr->carry[of]), emit_expr(e, x) };
@@ -125,9 +127,12 @@ static void print_parts_copy(Print *e, Parts *x)
         for (int k = 0; k < g->need.len; k++)
             vec_push(e->p->m->arena, &own.need, g->need.data[k]);
     }
-    const char *when = e->p->request->products != PRODUCTS_PARTS ? emit_expr(e, form_copy_taken(e->p, e->pr, x)) : NULL;
+    const char *when = e->p->request->products != PRODUCTS_PARTS
+                           ? emit_expr(e, form_copy_taken(e->p, e->pr, x))
+                           : NULL;
     emit_kernel_op_with(e, &own, x->kernel, PARTS_THREADS, 0, &x->refs,
-                        emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows), (LaunchTerms){ .when = when });
+                        emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows),
+                        (LaunchTerms){ .when = when });
 }
 
 /* A product of `n` parts of each operand, from these places on: all terms of one size, or one of them. */
@@ -137,7 +142,8 @@ typedef struct PartsTerm {
     const char *beta;
 } PartsTerm;
 
-static const Formula *parts_offset(Print *e, const Parts *x, int place, const Poly *along_k, const PartsTerm *t)
+static const Formula *parts_offset(Print *e, const Parts *x, int place, const Poly *along_k,
+                                   const PartsTerm *t)
 {
     Module *m = e->p->m;
     const Poly *part = x->planes ? poly_mul(m, x->rows, x->columns) : x->columns;
@@ -175,7 +181,8 @@ static void print_parts_product(Print *e, const Group *g, PartsTerm t)
     buf_f(&e->ops,
           "    { .name = \"%s of parts\", .kind = CELL_OP_GEMM, .need = %s,\n"
           "      .u.gemm = { .m = %s, .n = %s, .k = %s, .alpha = 1, .beta = %s,\n",
-          product_name(e, g), need, emit_poly_expr(e, g->gemm.m), emit_poly_expr(e, g->gemm.n), depth, t.beta);
+          product_name(e, g), need, emit_poly_expr(e, g->gemm.m), emit_poly_expr(e, g->gemm.n), depth,
+          t.beta);
     print_parts_operand(e, &g->gemm, true, &t);
     print_parts_operand(e, &g->gemm, false, &t);
     print_result(e, g, side_of(e, &g->gemm.c, false));

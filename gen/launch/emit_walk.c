@@ -1,5 +1,6 @@
-/* emit_walk.c: the operations of a launch plan that walk over the steps: kernels that take all of them, in order of preference, and the
- * loop of kernels, where none of these may. In: what the plan has of them, and their forms. */
+/* emit_walk.c: the operations of a launch plan that walk over the steps: kernels that take all of them, in
+ * order of preference, and the loop of kernels, where none of these may. In: what the plan has of them, and
+ * their forms. */
 #include "emit_plan.h"
 
 static void print_op(Print *e, const Form *f, const char *when)
@@ -8,7 +9,8 @@ static void print_op(Print *e, const Form *f, const char *when)
     int list = emit_refs(e, f->refs), kernel = emit_kernel_index(e, f->kernel);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, "
+          ".refs = %srefs_%d } },\n",
           f->kernel, when, kernel, f->refs->len, blocks, e->tag, list);
     e->n_ops++;
 }
@@ -33,7 +35,8 @@ static void print_posts(Print *e, const Form *f)
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL,\n"
           "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
-          emit_buffer_number(e, f->posts_buffer), emit_poly_expr(e, poly_mul(e->p->m, f->posts, poly_const(e->p->m, 4))));
+          emit_buffer_number(e, f->posts_buffer),
+          emit_poly_expr(e, poly_mul(e->p->m, f->posts, poly_const(e->p->m, 4))));
     e->n_ops++;
 }
 
@@ -73,8 +76,10 @@ static void print_loop(Print *e)
         return;
     const char *from = back ? emit_poly_expr(e, poly_sub(m, T, one)) : emit_poly_expr(e, poly_const(m, 0));
     const char *to = back ? emit_poly_expr(e, minus) : emit_poly_expr(e, T);
-    emit_close(e, &loop, "steps", intern_f(m->c, ".kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,\n      .u.loop = { .from = %s, .to = %s, "
-                                                 ".step = %d, .n_ops = ", from, to, back ? -1 : 1));
+    const char *head = intern_f(m->c, ".kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,\n"
+                                      "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = ",
+                                from, to, back ? -1 : 1);
+    emit_close(e, &loop, "steps", head);
 }
 
 static void print_steps(Print *e, bool states)
@@ -95,7 +100,8 @@ void emit_walk(Print *e, bool states)
         e->p->schedule->forms(e->p, e->pr, &forms);
     for (int i = 0; i < forms.len; i++)
         own += forms.data[i].own_states;
-    /* Behind what comes before the walk: a step's first kernel may start while the one before the loop ends. */
+    /* Behind what comes before the walk: a step's first kernel may start while the one before the loop
+     * ends. */
     if (states && !own)
         emit_states(e, first_states(e));
     if (forms.len == 0) {

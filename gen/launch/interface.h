@@ -18,9 +18,10 @@ struct HostPlan {
     int64_t block_memory;                     /* the most shared memory that a block takes */
     const char *how;                          /* schedule and interval, in words */
     const HostPlan *smaller;                  /* for devices that cannot run this one, or NULL */
-    const HostPlan *other;                    /* for certain calls, preferred where it takes them, and behind it perhaps for others; or NULL */
+    const HostPlan *other;                    /* for certain calls, preferred where it takes them, and behind
+                                               * it perhaps for others; or NULL */
     const char *name;                         /* of such a one: of its description */
-    const char *takes;                        /* the expression that says whether it takes a call; NULL: always */
+    const char *takes;                        /* the expression that says which calls it takes; NULL: all */
 };
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);

@@ -28,7 +28,8 @@ static const Device *known_device(const char *arch)
 Device device_of(const char *arch)
 {
     const Device *known = known_device(arch);
-    return known ? *known : (Device){ 0, 0, 99 * 1024, 100 * 1024, 1536, 16, false, 16, "GPU that is not known" };
+    return known ? *known
+                 : (Device){ 0, 0, 99 * 1024, 100 * 1024, 1536, 16, false, 16, "GPU that is not known" };
 }
 
 const char *largest_arch(Compiler *c, const char *archs)

@@ -1,5 +1,5 @@
-/* forms.c: grids, shared memory and conditions of kernels. In: groups, products and pairs of a plan. Out: formulas over the sizes of a
- * call and the device (formula.h). */
+/* forms.c: grids, shared memory and conditions of kernels. In: groups, products and pairs of a plan. Out:
+ * formulas over the sizes of a call and the device (formula.h). */
 #include "forms.h"
 
 #include "emit/emit.h"
@@ -8,7 +8,8 @@
 
 static const Formula *has_memory(const Plan *p)
 {
-    return formula(p->m, F_LE, formula_const(p->m, p->block_memory), formula_leaf(p->m, F_DEVICE, DEVICE_BLOCK_MEMORY));
+    return formula(p->m, F_LE, formula_const(p->m, p->block_memory),
+                   formula_leaf(p->m, F_DEVICE, DEVICE_BLOCK_MEMORY));
 }
 
 /* Of each walk: the device holds so many of its blocks at once. */
@@ -16,19 +17,22 @@ static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *
 {
     for (int d = 0; d < 2; d++)
         if (plan_walk(p, d))
-            x = formula_and(p->m, x, formula(p->m, F_LE, blocks, formula_resident(p->m, plan_walk(p, d)->walk->kernel)));
+            x = formula_and(
+                p->m, x, formula(p->m, F_LE, blocks, formula_resident(p->m, plan_walk(p, d)->walk->kernel)));
     return x;
 }
 
-/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
- * each? */
+/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at
+ * once; or more than CROWD on each? */
 const Formula *form_takes_call(const Plan *p)
 {
     Module *m = p->m;
     const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = has_memory(p);
     if (p->calls == CALLS_MANY)
-        return formula_and(m, takes, formula(m, F_LT, formula(m, F_MUL, formula_const(m, CROWD), processors), formula_size(m, blocks)));
+        return formula_and(m, takes,
+                           formula(m, F_LT, formula(m, F_MUL, formula_const(m, CROWD), processors),
+                                   formula_size(m, blocks)));
     if (p->cluster == 1)
         return formula_and(m, takes, formula(m, F_LE, formula_size(m, blocks), processors));
     return and_holds(p, takes, formula_size(m, poly_mul(m, blocks, poly_const(m, p->cluster))));
@@ -71,8 +75,8 @@ const Poly *form_rows(const Plan *p, const Group *g)
 
 /* ---- vectors and rows ---- */
 
-/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the sizes itself:
- * blocks without work would cost as much as others to start. */
+/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the
+ * sizes itself: blocks without work would cost as much as others to start. */
 const Formula *form_vector_blocks(const Plan *p, const Group *g, const Poly *elements, int per_block)
 {
     Module *m = p->m;
@@ -105,7 +109,8 @@ const Formula *form_row_is_long(const Plan *p, const Group *g, int64_t smem)
     const Formula *extent = formula_size(m, g->row_extent);
     const Formula *longer = formula(m, F_LT, formula_const(m, g->each * g->threads), extent);
     const Formula *fits = formula_with(m, F_LE, extent, g->long_slots * plan_width(p) * g->threads);
-    const Formula *room = formula(m, F_LE, formula_const(m, bytes), formula_leaf(m, F_DEVICE, DEVICE_BLOCK_MEMORY));
+    const Formula *room = formula(m, F_LE, formula_const(m, bytes),
+                                  formula_leaf(m, F_DEVICE, DEVICE_BLOCK_MEMORY));
     return formula_and(m, formula_and(m, longer, fits), room);
 }
 
@@ -134,8 +139,8 @@ static const Formula *at_least(Module *m, const Poly *const *extents, int n, int
     return formula(m, F_LE, formula_const(m, least), all);
 }
 
-/* Tensor cores give six products of bf16 in less time than one of f32, on devices that have many of them, where operands are much
- * less than terms. */
+/* Tensor cores give six products of bf16 in less time than one of f32, on devices that have many of them,
+ * where operands are much less than terms. */
 const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g)
 {
     Module *m = p->m;
@@ -143,12 +148,14 @@ const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g)
     if (p->request->products == PRODUCTS_PARTS)
         return formula_const(m, 1);
     const Formula *capability = formula_leaf(m, F_DEVICE, DEVICE_CAPABILITY);
-    const Formula *later = formula_and(m, formula(m, F_LE, formula_const(m, 90), capability), formula_with(m, F_LT, capability, 110));
+    const Formula *later = formula_and(m, formula(m, F_LE, formula_const(m, 90), capability),
+                                       formula_with(m, F_LT, capability, 110));
     const Formula *takes = formula(m, F_ADD, formula_with(m, F_EQ, capability, 80), later);
     for (int i = 0; i < 3; i++)
         takes = formula_and(m, takes, at_least(m, &extents[i], 1, PARTS_EXTENT));
     for (int side = 0; side < 2; side++)
-        takes = formula_and(m, takes, formula_multiple(m, pr->parts.data[g->parts[side] - 1]->columns, PARTS_MULTIPLE));
+        takes = formula_and(m, takes,
+                            formula_multiple(m, pr->parts.data[g->parts[side] - 1]->columns, PARTS_MULTIPLE));
     takes = formula_and(m, takes, at_least(m, extents, 2, PARTS_RESULT));
     return formula_and(m, takes, at_least(m, extents, 3, PARTS_TERMS));
 }
@@ -171,15 +178,18 @@ static const Formula *tiles(Module *m, const Fused *f)
     return formula(m, F_MUL, form_blocks(m, f->rows, FUSED_ROWS), form_blocks(m, f->columns, FUSED_COLUMNS));
 }
 
-/* It pays where the multiprocessors have four tiles each or more, at most a tenth of them is idle over all rounds, and the other
- * group's elements go by while the product is made. cuBLAS has tiles of more shapes for the rest. */
+/* It pays where the multiprocessors have four tiles each or more, at most a tenth of them is idle over all
+ * rounds, and the other group's elements go by while the product is made. cuBLAS has tiles of more shapes for
+ * the rest. */
 static const Formula *and_pays(Module *m, const Fused *f, const Formula *fits)
 {
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
-    const Formula *slow = formula(m, F_LE, formula_const(m, f->least), formula_size(m, f->ahead ? f->columns : f->depth));
+    const Formula *slow = formula(m, F_LE, formula_const(m, f->least),
+                                  formula_size(m, f->ahead ? f->columns : f->depth));
     const Formula *four = formula(m, F_LE, formula(m, F_MUL, formula_const(m, 4), processors), tiles(m, f));
     const Formula *rounds = formula(m, F_MUL, formula(m, F_CEILDIV, tiles(m, f), processors), processors);
-    const Formula *busy = formula(m, F_LE, formula_with(m, F_MUL, rounds, 9), formula_with(m, F_MUL, tiles(m, f), 10));
+    const Formula *busy = formula(m, F_LE, formula_with(m, F_MUL, rounds, 9),
+                                  formula_with(m, F_MUL, tiles(m, f), 10));
     return formula_and(m, formula_and(m, formula_and(m, fits, slow), four), busy);
 }
 

@@ -1,5 +1,5 @@
-/* forms.h: grids, shared memory and conditions of kernels, as formulas over a plan's sizes (forms.c). Those of the walks on chip stand
- * with their schedules. */
+/* forms.h: grids, shared memory and conditions of kernels, as formulas over a plan's sizes (forms.c). Those
+ * of the walks on chip stand with their schedules. */
 #ifndef CELLC_FORMS_H
 #define CELLC_FORMS_H
 
@@ -20,19 +20,24 @@ typedef struct Form {
 } Form;
 typedef struct FormList { Form *data; int len, cap; } FormList;
 
-/* Which of an instance's plans a call gets: of those for certain calls (Plan.other), is it one of these; has the device, for which there
- * may be a smaller plan, the memory that the blocks of this one take, and clusters? */
+/* Which of an instance's plans a call gets: of those for certain calls (Plan.other), is it one of these; has
+ * the device, for which there may be a smaller plan, the memory that the blocks of this one take, and
+ * clusters? */
 const Formula *form_takes_call(const Plan *p);
 const Formula *form_device_runs(const Plan *p);
 
 const Formula *form_blocks(Module *m, const Poly *work, int per_block);
-const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows);    /* of a column sum, as plan.h has them */
-const Formula *form_shares(Module *m, const Poly *n, int each, int most);                       /* as cell_shares has them */
+/* of a column sum, as plan.h has them */
+const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows);
+/* as cell_shares has them */
+const Formula *form_shares(Module *m, const Poly *n, int each, int most);
 const Poly *form_rows(const Plan *p, const Group *g);              /* that a group's kernel goes over */
 
-/* Of a kernel that takes vectors: elements, or vectors of them where all rows are such, so many to a block. */
+/* Of a kernel that takes vectors: elements, or vectors of them where all rows are such, so many to a
+ * block. */
 const Formula *form_vector_blocks(const Plan *p, const Group *g, const Poly *elements, int per_block);
-/* ROW: threads of a block whose row stays in registers, `each` elements to a thread; and is its kernel for odd rows the one to take? */
+/* ROW: threads of a block whose row stays in registers, `each` elements to a thread; and is its kernel for
+ * odd rows the one to take? */
 const Formula *form_row_threads(const Plan *p, const Group *g, int each);
 const Formula *form_row_is_long(const Plan *p, const Group *g, int64_t smem);
 const Formula *form_row_is_odd(const Plan *p, const Group *g);
@@ -41,8 +46,8 @@ const Formula *form_row_is_odd(const Plan *p, const Group *g);
 const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g);
 const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x);
 
-/* Pairs (plan_fused.c): does one kernel do both? The sums that each row is added to one of, and the rows of partial sums that the pair or
- * its group leaves. */
+/* Pairs (plan_fused.c): does one kernel do both? The sums that each row is added to one of, and the rows of
+ * partial sums that the pair or its group leaves. */
 const Formula *form_fused(const Plan *p, const Fused *f);
 const Formula *form_ahead_lanes(Module *m, const Fused *f);
 const Formula *form_ahead_rows(const Plan *p, const Fused *f);

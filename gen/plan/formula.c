@@ -1,5 +1,6 @@
-/* formula.c: whole numbers that are known when a call is made, as trees. In: sizes, facts of the device, kernels. Out: trees; their
- * programs for the launch plan, their words for people, and their values as the runtime computes them (runtime/expr.c). */
+/* formula.c: whole numbers that are known when a call is made, as trees. In: sizes, facts of the device,
+ * kernels. Out: trees; their programs for the launch plan, their words for people, and their values as the
+ * runtime computes them (runtime/expr.c). */
 #include "formula.h"
 
 #include <string.h>
@@ -203,7 +204,8 @@ static int binding(const Formula *f)
     case F_LT: case F_LE: case F_EQ: return BIND_COMPARED;
     case F_ADD: case F_SUB: return BIND_SUM;
     case F_MUL: case F_MOD: return BIND_PRODUCT;
-    case F_SIZE: return f->a ? BIND_OR : f->size->nterms > 1 ? BIND_SUM : f->size->is_const ? BIND_ATOM : BIND_PRODUCT;
+    case F_SIZE:
+        return f->a ? BIND_OR : f->size->nterms > 1 ? BIND_SUM : f->size->is_const ? BIND_ATOM : BIND_PRODUCT;
     default: return BIND_ATOM;
     }
 }
@@ -245,7 +247,8 @@ static void put_size(const Module *m, const Formula *f, Buf *out)
 
 void formula_words(const Module *m, const Formula *f, Buf *out)
 {
-    static const char *const facts[] = { "the GPU's multiprocessors", "the GPU's shared memory for a block", "the GPU's capability" };
+    static const char *const facts[] = { "the GPU's multiprocessors", "the GPU's shared memory for a block",
+                                         "the GPU's capability" };
     switch (f->kind) {
     case F_CONST: buf_f(out, "%lld", (long long)f->value); break;
     case F_SIZE: put_size(m, f, out); break;
@@ -324,7 +327,8 @@ static bool atom_value(int atom, const Formula *rows, const FormulaScope *scope,
     }
     const Quotient *q = &scope->m->quotients.data[atom - MAX_DIMS];
     int64_t num, den;
-    return size_value(q->num, rows, scope, &num) && size_value(q->den, rows, scope, &den) && floor_divide(num, den, value);
+    return size_value(q->num, rows, scope, &num) && size_value(q->den, rows, scope, &den) &&
+           floor_divide(num, den, value);
 }
 
 static bool size_value(const Poly *p, const Formula *rows, const FormulaScope *scope, int64_t *value)
@@ -373,7 +377,9 @@ bool formula_value(const Formula *f, const FormulaScope *scope, int64_t *value)
             return false;
         *value = a == 0;
         return true;
-    default: return formula_value(f->a, scope, &a) && formula_value(f->b, scope, &b) && combine(f->kind, a, b, value);
+    default:
+        return formula_value(f->a, scope, &a) && formula_value(f->b, scope, &b) &&
+               combine(f->kind, a, b, value);
     }
 }
 

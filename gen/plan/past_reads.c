@@ -63,7 +63,8 @@ IndexId past_distance(const Plan *p, const Node *r, const PastReads *reads)
 {
     for (int i = 0; i < r->nbound; i++)
         for (int k = 0; k < reads->len; k++)
-            if (r->bound[i] >= IX_FIRST && ix_uses(reads->data[k].map[p->past[reads->data[k].id] - 1], r->bound[i]))
+            if (r->bound[i] >= IX_FIRST &&
+                ix_uses(reads->data[k].map[p->past[reads->data[k].id] - 1], r->bound[i]))
                 return r->bound[i];
     return -1;
 }

@@ -179,8 +179,8 @@ static const char *refused(const Refusals *r, const Schedule *s)
     return r->why[schedule_number(s)];
 }
 
-/* A line for each schedule that was refused. Before a plan is made: for those that every plan tells of; once it
- * is made: for those that decide by the plan (Schedule.tells). */
+/* A line for each schedule that was refused. Before a plan is made: for those that every plan tells of; once
+ * it is made: for those that decide by the plan (Schedule.tells). */
 static void tell_refusals(Plan *p, const Refusals *r, bool made)
 {
     for (const Schedule *const *s = schedule_order; *s; s++)
@@ -212,8 +212,10 @@ static void finish(Plan *p)
     ir_verify(p->m, "plan");
 }
 
-/* A plan by the schedule *s, or by the one behind it that takes such a plan too; NULL: there is none so, and the verdict says why. */
-static Plan *attempt(Module *m, const Request *request, Trial *trial, const Schedule *const *s, Refusals *r, Verdict *v)
+/* A plan by the schedule *s, or by the one behind it that takes such a plan too; NULL: there is none so, and
+ * the verdict says why. */
+static Plan *attempt(Module *m, const Request *request, Trial *trial, const Schedule *const *s, Refusals *r,
+                     Verdict *v)
 {
     Plan *p = plan_new(m, request, trial, *s);
     tell_refusals(p, r, false);
@@ -265,9 +267,11 @@ static bool goes_with(const Module *m, const Schedule *s, bool stateless)
     if (s->stateless == stateless)
         return true;
     if (stateless)
-        diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule %s can take it", m->name, stateless_names(m->c));
+        diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule %s can take it", m->name,
+             stateless_names(m->c));
     else
-        diag(m->c, DIAG_ERROR, m->span, "--schedule %s takes cells without a state; %s has one", s->name, m->name);
+        diag(m->c, DIAG_ERROR, m->span, "--schedule %s takes cells without a state; %s has one", s->name,
+             m->name);
     return false;
 }
 

@@ -165,7 +165,8 @@ enum { SCATTER_KEYS, SCATTER_COUNT, SCATTER_SCAN, SCATTER_MOVE, SCATTER_SUMS, SC
 /* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums are cut
  * into shares likewise. */
 enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATTER_THREADS = 128 };
-/* A digit's values, and the numbers that the scan has in shared memory (runtime/device/cell_device_sort.cuh). */
+/* A digit's values, and the numbers that the scan has in shared memory
+ * (runtime/device/cell_device_sort.cuh). */
 enum { SORT_DIGITS = 256, SORT_SCANNED = 1024 + 32 };
 extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
@@ -275,7 +276,8 @@ typedef struct Buffer {
     const Poly *columns;          /* of one array */
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
-    const Formula *walk_rows;     /* as many chunks as a kernel that walks all steps leaves rows, if these are more; or NULL */
+    const Formula *walk_rows;     /* as many chunks as a kernel that walks all steps leaves rows, if these are
+                                   * more; or NULL */
     const Poly *cut;              /* columns are those of each of min(ceil(cut / each), most) shares (of a SCATTER group), or pieces (Fused) */
     int each, most;
     const char *pieces;           /* what explain calls them; NULL: chunks */
@@ -367,7 +369,8 @@ struct Plan {
     Calls calls;                  /* tile: that the plan is for */
     Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
     Buf reasons;                  /* lines for cellc explain */
-    Kernels *kernels;             /* of the instance's plans, those that were built so far; while they are printed */
+    Kernels *kernels;             /* of the instance's plans, those that were built so far; while they are
+                                   * printed */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
 
@@ -441,9 +444,9 @@ bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it c
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
-/* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know: an index, and
- * a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for kernels that are still
- * printed as text, as texts. All live in the arena. */
+/* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know:
+ * an index, and a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for
+ * kernels that are still printed as text, as texts. All live in the arena. */
 /* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
  * gradients and for others, or forward and for replay, it need not like the same. So a sum that has a
  * product in it is written as a multiply-add, of two the first; or all is written so, and nothing else may be fused. */

@@ -239,7 +239,9 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
             g.timed |= r->bound[i] == IX_TIME;
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
-    g.naxes = g.past ? past_rows(p, array) : g.kind == G_UNITS ? p->units->naxes : a->naxes - p->opens_row[array];
+    g.naxes = g.past              ? past_rows(p, array)
+              : g.kind == G_UNITS ? p->units->naxes
+                                  : a->naxes - p->opens_row[array];
     g.pass_by = schedule_pass();
     if (g.past && g.phase != PHASE_DURING && g.pass_by)
         g.pass = g.pass_by->opens(p, array, &g.naxes);

@@ -1,6 +1,6 @@
-/* plan_pass.h: what the passes of the planner (plan_*.c) share. plan.c calls them in this order: operands, values over
- * the past, phases, groups, columns, storage, wanted gradients, shapes, time before batch. Beside them, only schedules include this: what the
- * printers may ask is in plan.h. */
+/* plan_pass.h: what the passes of the planner (plan_*.c) share. plan.c calls them in this order: operands,
+ * values over the past, phases, groups, columns, storage, wanted gradients, shapes, time before batch. Beside
+ * them, only schedules include this: what the printers may ask is in plan.h. */
 #ifndef CELLC_PLAN_PASS_H
 #define CELLC_PLAN_PASS_H
 
@@ -51,7 +51,7 @@ Dtype type_of_read(const Plan *p, const Read *r);        /* as it lies in memory
 unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME: it is kept per sequence, per step */
 
 /* plan.c */
-bool steps_multiply(const Program *pr);                  /* has a step a product that is a group of its own? */
+bool steps_multiply(const Program *pr);                  /* has a step a product as a separate group? */
 
 /* plan_rounded.c */
 void find_rounded(Plan *p);                              /* p->narrow */

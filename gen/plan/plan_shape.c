@@ -84,7 +84,8 @@ const char *plan_odd_kernel(const Plan *p, const Group *g)
  * are the same for all devices, so that the order of the sums is. */
 ColumnCut column_cut(bool by_rows)
 {
-    return by_rows ? (ColumnCut){ 4, 4096, 16, 2 * TARGET_PROCESSORS, 512, TARGET_PROCESSORS } : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
+    return by_rows ? (ColumnCut){ 4, 4096, 16, 2 * TARGET_PROCESSORS, 512, TARGET_PROCESSORS }
+                   : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
 }
 
 const char *const scatter_kernels[6] = { "keys", "count", "scan", "move", "sums", "totals" };

@@ -20,8 +20,8 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
         bool walks = f->phase[id] == PHASE_DURING && !stands_in_front(p, f, id);
         /* A copy that a product of forward takes is there for backward's. By steps it lies in a ring, or before each. */
-        if ((p->rounded[id] && (copies_state(p, id) || (walks && !p->schedule->on_chip))) || root == ROOT_INIT ||
-            root == ROOT_LAST)
+        if ((p->rounded[id] && (copies_state(p, id) || (walks && !p->schedule->on_chip))) ||
+            root == ROOT_INIT || root == ROOT_LAST)
             stored[id] = false;
         if (p->schedule->on_chip && walks)
             stored[id] = stored[id] && (saved[id] || p->rounded[id]);
@@ -35,7 +35,8 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
 typedef struct Reader { NodeId id; const Use *use; int next; } Reader;
 typedef struct Readers {
     Vec(Reader) all;
-    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: it is not read */
+    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: it is not
+                                   * read */
     bool *replays;                /* per array: what is only replayed reads it */
 } Readers;
 

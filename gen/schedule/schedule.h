@@ -1,7 +1,7 @@
-/* schedule.h: a schedule, which is a way to walk over the steps of a cell: what the rest of the compiler asks of one, in one
- * struct. schedules.c has the table; a folder each has what a schedule does. Nothing outside of its folder, but the table, names
- * a schedule: the planner, the printers of kernels and of launches, and the commands ask through the struct. A hook that is NULL
- * has the answer that its comment says. */
+/* schedule.h: a schedule, which is a way to walk over the steps of a cell: what the rest of the compiler asks
+ * of one, in one struct. schedules.c has the table; a folder each has what a schedule does. Nothing outside
+ * of its folder, but the table, names a schedule: the planner, the printers of kernels and of launches, and
+ * the commands ask through the struct. A hook that is NULL has the answer that its comment says. */
 #ifndef CELLC_SCHEDULE_H
 #define CELLC_SCHEDULE_H
 
@@ -24,8 +24,7 @@ typedef struct Schedule Schedule;
  * softmax and what it weighs). */
 typedef struct PastPass {
     bool (*found)(const struct Plan *p);          /* has the cell such sums? */
-    void (*own_slices)(struct Module *m, int *past);      /* what is read beyond the past becomes an array
-                                                           * of its own */
+    void (*own_slices)(struct Module *m, int *past);      /* what is read beyond the past becomes an array */
     /* What Group.pass is for one sum, and how many axes a block's index has; NULL: it takes none such. */
     void *(*opens)(const struct Plan *p, int32_t array, int *naxes);
     bool (*joins)(const struct Plan *p, const struct Group *g, int32_t array);
@@ -34,9 +33,9 @@ typedef struct PastPass {
     int steps;                    /* of a block's tile */
 } PastPass;
 
-/* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can. again: another
- * attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule was forced, all that there is to say
- * was said. */
+/* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can.
+ * again: another attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule
+ * was forced, all that there is to say was said. */
 typedef struct Verdict { const char *why; bool again, said; } Verdict;
 
 struct Schedule {
@@ -46,18 +45,20 @@ struct Schedule {
     /* ---- what kind of walk it is */
 
     bool stateless;               /* it takes cells without a state; else those that have one */
-    bool on_chip;                 /* it prints the walk whole (Group.walk): what steps compute is in no group and lies in no
-                                   * memory unless others read it; states do at checkpoints, from which backward replays */
+    bool on_chip;                 /* it prints the walk whole (Group.walk): what steps compute is in no group
+                                   * and lies in no memory unless others read it; states do at checkpoints,
+                                   * from which backward replays */
     bool per_unit;                /* a step is one group: a thread for each unit (Plan.units) walks it, and
                                    * has its states in registers */
     bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (WalkHints) */
-    bool plain_past;              /* values over the past are made where they are read, however many read them */
+    bool plain_past;              /* values over the past are made at each place that reads them */
 
     /* ---- whether it takes a cell */
 
     /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */
     const char *(*leads)(const struct Module *m);
-    /* Before anything is planned: why it cannot take the cell; NULL: perhaps it can. May leave what it found in the plan. */
+    /* Before anything is planned: why it cannot take the cell; NULL: perhaps it can. May leave what it found
+     * in the plan. */
     const char *(*refuses)(struct Plan *p);
     /* When all kernels of a plan are known; no hook: it takes the cell. */
     Verdict (*settle)(struct Plan *p);
@@ -84,7 +85,8 @@ struct Schedule {
     const char *(*refuses_groups)(const struct Program *pr);
     /* Once a direction has all but what walks: adds that. Backward comes first. */
     void (*add_walk)(struct Plan *p, const struct Phasing *s);
-    /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for them. */
+    /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for
+     * them. */
     void (*find_walks)(struct Plan *p);
     bool (*has_tiles)(const struct Program *pr);  /* do these need instructions of sm_90a? No hook: they do
                                                    * not */
@@ -95,8 +97,8 @@ struct Schedule {
 
     /* The kernels of a direction, behind those of its groups. */
     void (*print_walks)(struct Plan *p, struct Program *pr, struct Buf *cuda);
-    /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of a
-     * step do, over and over. */
+    /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of
+     * a step do, over and over. */
     void (*forms)(const struct Plan *p, const struct Program *pr, struct FormList *out);
 };
 

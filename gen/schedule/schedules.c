@@ -3,7 +3,8 @@
 
 #include "schedule.h"
 
-extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule, window_schedule;
+extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule,
+    window_schedule;
 
 const Schedule *const schedules[] = { &steps_schedule, &map_schedule,  &tile_schedule,   &gemm_schedule,
                                       &scan_schedule,  &window_schedule, NULL };

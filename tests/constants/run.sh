@@ -1,7 +1,7 @@
 #!/bin/bash
-# Constants that the compiler and the device library share: what the planner counts with is what the kernels have. A C program writes
-# the compiler's values as assertions over the device library's names, and a C++ compiler checks them as it does for the emulator.
-# In: BUILD, CC, CXX. Needs no GPU.
+# Constants that the compiler and the device library share: what the planner counts with is what the kernels
+# have. A C program writes the compiler's values as assertions over the device library's names, and a C++
+# compiler checks them as it does for the emulator. In: BUILD, CC, CXX. Needs no GPU.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build}
@@ -36,7 +36,9 @@ MAX_BUFFERS             CELL_MAX_BUFFERS
 {
     printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
     while read -r ours theirs; do
-        [[ -n $ours ]] && printf '    printf("static_assert(%s == %%lld, \\"%s\\");\\n", (long long)%s);\n' "$theirs" "$ours" "$ours"
+        [[ -n $ours ]] || continue
+        printf '    printf("static_assert(%s == %%lld, \\"%s\\");\\n", (long long)%s);\n' \
+            "$theirs" "$ours" "$ours"
     done <<<"$pairs"
     printf '    return 0;\n}\n'
 } >"$out/values.c"
@@ -55,7 +57,8 @@ if [[ -z $cxx ]]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-$cxx -std=c++17 -Wno-unknown-pragmas -Iruntime -Iruntime/device -Itests/emulator -fsyntax-only "$out/assertions.cc" 2>"$out/log"
+$cxx -std=c++17 -Wno-unknown-pragmas -Iruntime -Iruntime/device -Itests/emulator -fsyntax-only \
+    "$out/assertions.cc" 2>"$out/log"
 rc=$?
 all=$(grep -c static_assert "$out/assertions.cc")
 failed=$(grep -c 'static assertion failed' "$out/log")

@@ -1,26 +1,14 @@
-/* Formulas of launch plans. In: nothing. Random trees are printed as programs, which the runtime's reader computes
- * (runtime/expr.c); formula_value has to give the same number, and to fail where the runtime does: of overflow, of a
- * division by 0, of a loop that is not open. Then what words say. */
+/* Formulas of launch plans. In: nothing. Random trees are printed as programs, which the runtime's reader
+ * computes (runtime/expr.c); formula_value has to give the same number, and to fail where the runtime does:
+ * of overflow, of a division by 0, of a loop that is not open. Then what words say. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "../runtime/expect.h"
 #include "cell_backend.h"
 #include "cell_plan.h"
 #include "context.h"
 #include "plan/formula.h"
-
-static long passed, failed;
-
-#define EXPECT(condition, ...)                                                                                         \
-    do {                                                                                                               \
-        if (condition) {                                                                                               \
-            passed++;                                                                                                  \
-        } else if (failed++ < 20) {                                                                                    \
-            printf("line %d: ", __LINE__);                                                                             \
-            printf(__VA_ARGS__);                                                                                       \
-            printf("\n");                                                                                              \
-        }                                                                                                              \
-    } while (0)
 
 enum { DIMS = 3, KERNELS = 3, LOOPS = 2 };
 
@@ -51,7 +39,8 @@ static int64_t attribute(void *self, int which)
                        : which == CELL_ATTR_SMEM_MAX ? DEVICE_BLOCK_MEMORY : DEVICE_CAPABILITY];
 }
 
-static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks, cell_error *err)
+static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
+                            cell_error *err)
 {
     *blocks = call.blocks[kernel - kernels];
     return CELL_OK;
@@ -67,8 +56,10 @@ static bool resident_by_name(void *data, const char *kernel, int64_t *blocks)
     return false;
 }
 
-/* Two forms, of which the first holds where `first` says so; and three, the second of them of two operations. */
-static int64_t first[] = { CELL_X_PUSH, 0, CELL_X_END }, second[] = { CELL_X_PUSH, 0, CELL_X_END }, third[] = { CELL_X_PUSH, 0, CELL_X_END };
+/* Two forms, of which the first holds where `first` says so; and three, the second of them of two
+ * operations. */
+static int64_t first[] = { CELL_X_PUSH, 0, CELL_X_END }, second[] = { CELL_X_PUSH, 0, CELL_X_END },
+               third[] = { CELL_X_PUSH, 0, CELL_X_END };
 static const cell_op ops[] = {
     { .name = "two", .kind = CELL_OP_FORMS, .u.list = { 2 } },
     { .name = "first", .kind = CELL_OP_FILL, .when = first },
@@ -142,7 +133,9 @@ static const Formula *some_leaf(Module *m)
     case 5: return formula_leaf(m, F_START, 0);
     case 6: return formula_resident(m, names[draw(KERNELS)]);
     case 7: return formula_leaf(m, F_FORM, 3 * draw(2));
-    case 8: return formula_size_of_rows(m, some_poly(m, 2), formula_leaf(m, draw(2) ? F_ROWS : F_CONST, 1 + draw(3)));
+    case 8:
+        return formula_size_of_rows(m, some_poly(m, 2),
+                                    formula_leaf(m, draw(2) ? F_ROWS : F_CONST, 1 + draw(3)));
     default: return formula_size(m, some_poly(m, 3));
     }
 }
@@ -174,10 +167,11 @@ static const Formula *some_condition(Module *m, int depth)
 typedef struct Word { const char *name; int64_t code; } Word;
 #define WORD(x) { #x, x }
 static const Word words[] = {
-    WORD(CELL_X_END), WORD(CELL_X_PUSH), WORD(CELL_X_SIZE), WORD(CELL_X_LOOPVAR), WORD(CELL_X_ATTR), WORD(CELL_X_RESIDENT),
-    WORD(CELL_X_ROWS), WORD(CELL_X_ROW), WORD(CELL_X_FORM), WORD(CELL_X_ADD), WORD(CELL_X_SUB), WORD(CELL_X_MUL), WORD(CELL_X_DIV),
-    WORD(CELL_X_MOD), WORD(CELL_X_CEILDIV), WORD(CELL_X_MIN), WORD(CELL_X_MAX), WORD(CELL_X_LT), WORD(CELL_X_LE),
-    WORD(CELL_X_EQ), WORD(CELL_ATTR_SM_COUNT), WORD(CELL_ATTR_SMEM_MAX), WORD(CELL_ATTR_CAPABILITY),
+    WORD(CELL_X_END), WORD(CELL_X_PUSH), WORD(CELL_X_SIZE), WORD(CELL_X_LOOPVAR), WORD(CELL_X_ATTR),
+    WORD(CELL_X_RESIDENT), WORD(CELL_X_ROWS), WORD(CELL_X_ROW), WORD(CELL_X_FORM), WORD(CELL_X_ADD),
+    WORD(CELL_X_SUB), WORD(CELL_X_MUL), WORD(CELL_X_DIV), WORD(CELL_X_MOD), WORD(CELL_X_CEILDIV),
+    WORD(CELL_X_MIN), WORD(CELL_X_MAX), WORD(CELL_X_LT), WORD(CELL_X_LE), WORD(CELL_X_EQ),
+    WORD(CELL_ATTR_SM_COUNT), WORD(CELL_ATTR_SMEM_MAX), WORD(CELL_ATTR_CAPABILITY),
 };
 
 static int64_t read_word(const char *text, size_t n)
@@ -217,20 +211,26 @@ static void compare(Module *m, const Formula *f, long *values, long *failures)
     EXPECT(n > 0 && program[n - 1] == CELL_X_END, "%s", text.data);
     for (int i = 0; i < 8; i++) {
         call = some_call();
-        cell_scope there = { call.sizes, DIMS + 3, call.loop, call.n_loops, call.saving, &ctx, &desc, &plan, plan.n_ops };
+        cell_scope there = { call.sizes, DIMS + 3, call.loop, call.n_loops, call.saving,
+                             &ctx,       &desc,    &plan,     plan.n_ops };
         int64_t sizes[MAX_DIMS] = { 0 }, right, value;
         for (int k = 0; k < DIMS; k++)
             sizes[k] = call.sizes[2 + k];
         sizes[ATOM_B] = call.sizes[0];
         sizes[ATOM_T] = call.sizes[1];
         sizes[ATOM_PAST] = call.sizes[1] + call.sizes[DIMS + 2];
-        FormulaScope here = { .m = m, .sizes = sizes, .resident = resident_by_name, .form = form_by_number, .loop = call.loop,
-                              .n_loops = call.n_loops, .saving = call.saving };
+        FormulaScope here = { .m = m,
+                              .sizes = sizes,
+                              .resident = resident_by_name,
+                              .form = form_by_number,
+                              .loop = call.loop,
+                              .n_loops = call.n_loops,
+                              .saving = call.saving };
         memcpy(here.device, call.device, sizeof here.device);
         bool runs = cell_eval_in(&there, program, 0, &right, NULL) == CELL_OK;
         bool known = formula_value(f, &here, &value);
-        EXPECT(runs == known && (!runs || right == value), "%s: %d, %lld; the runtime: %d, %lld", text.data, known,
-               (long long)value, runs, (long long)right);
+        EXPECT(runs == known && (!runs || right == value), "%s: %d, %lld; the runtime: %d, %lld", text.data,
+               known, (long long)value, runs, (long long)right);
         *values += runs;
         *failures += !runs;
     }
@@ -247,22 +247,29 @@ static void expect_words(Module *m, const Formula *f, const char *wanted)
 
 static void check_words(Module *m)
 {
-    const Formula *b = formula_size(m, poly_dim(m, ATOM_B)), *sum = formula_size(m, poly_add(m, poly_dim(m, 0), poly_dim(m, 1)));
+    const Formula *b = formula_size(m, poly_dim(m, ATOM_B)),
+                  *sum = formula_size(m, poly_add(m, poly_dim(m, 0), poly_dim(m, 1)));
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
     const Formula *few = formula(m, F_LE, formula_with(m, F_CEILDIV, sum, 64), processors);
     expect_words(m, few, "ceil((D + E) / 64) <= the GPU's multiprocessors");
     expect_words(m, formula_with(m, F_MUL, sum, 3), "(D + E) * 3");
     expect_words(m, formula(m, F_SUB, b, formula(m, F_SUB, b, formula_const(m, 1))), "B - (B - 1)");
-    expect_words(m, formula(m, F_MUL, b, formula(m, F_CEILDIV, b, formula_with(m, F_MUL, b, 2))), "B * ceil(B / (B * 2))");
+    expect_words(m, formula(m, F_MUL, b, formula(m, F_CEILDIV, b, formula_with(m, F_MUL, b, 2))),
+                 "B * ceil(B / (B * 2))");
     expect_words(m, formula_multiple(m, poly_dim(m, 0), 8), "D % 8 = 0");
     expect_words(m, formula_not(m, formula_and(m, few, formula_multiple(m, poly_dim(m, 0), 8))),
                  "not (ceil((D + E) / 64) <= the GPU's multiprocessors and D % 8 = 0)");
-    expect_words(m, formula_and(m, formula(m, F_OR, few, formula_with(m, F_LT, b, 2)),
-                                formula(m, F_LE, formula_with(m, F_MIN, b, 4), formula_resident(m, "k"))),
-                 "(ceil((D + E) / 64) <= the GPU's multiprocessors or B < 2) and min(B, 4) <= the blocks of k that the GPU holds at once");
-    expect_words(m, formula(m, F_DIV, formula_with(m, F_ADD, b, 1), formula_leaf(m, F_LOOP, 0)), "floor((B + 1) / loop variable 0)");
-    expect_words(m, formula_size_of_rows(m, poly_mul(m, poly_dim(m, 0), poly_dim(m, ATOM_T)), formula_const(m, 2)),
-                 "D*T where T is 2");
+    expect_words(
+        m,
+        formula_and(m, formula(m, F_OR, few, formula_with(m, F_LT, b, 2)),
+                    formula(m, F_LE, formula_with(m, F_MIN, b, 4), formula_resident(m, "k"))),
+        "(ceil((D + E) / 64) <= the GPU's multiprocessors or B < 2) and "
+        "min(B, 4) <= the blocks of k that the GPU holds at once");
+    expect_words(m, formula(m, F_DIV, formula_with(m, F_ADD, b, 1), formula_leaf(m, F_LOOP, 0)),
+                 "floor((B + 1) / loop variable 0)");
+    expect_words(
+        m, formula_size_of_rows(m, poly_mul(m, poly_dim(m, 0), poly_dim(m, ATOM_T)), formula_const(m, 2)),
+        "D*T where T is 2");
 }
 
 static void expect_why(const Formula *f, const FormulaScope *scope, const char *wanted)
@@ -276,8 +283,9 @@ static void check_why(Module *m)
 {
     int64_t sizes[MAX_DIMS] = { [0] = 1024, [1] = 9, [ATOM_B] = 16 };
     FormulaScope scope = { .m = m, .sizes = sizes, .device = { 132, 99, 90 } };
-    const Formula *d = formula_size(m, poly_dim(m, 0)), *few = formula_with(m, F_LE, d, 256), *batch = formula_with(m, F_LE,
-                       formula_size(m, poly_dim(m, ATOM_B)), 16), *eight = formula_multiple(m, poly_dim(m, 1), 8);
+    const Formula *d = formula_size(m, poly_dim(m, 0)), *few = formula_with(m, F_LE, d, 256),
+                  *batch = formula_with(m, F_LE, formula_size(m, poly_dim(m, ATOM_B)), 16),
+                  *eight = formula_multiple(m, poly_dim(m, 1), 8);
     expect_why(few, &scope, "D <= 256 does not hold (1024 <= 256)");
     expect_why(batch, &scope, "");
     expect_why(formula_and(m, batch, few), &scope, "D <= 256 does not hold (1024 <= 256)");
@@ -299,11 +307,12 @@ int main(void)
     for (int i = 0; i < DIMS; i++)
         vec_push(m->arena, &m->dims, intern(c, dims[i]));
     for (int i = 0; i < 4000; i++)
-        compare(m, draw(3) ? some_formula(m, (int)draw(5)) : some_condition(m, 1 + (int)draw(4)), &values, &failures);
-    EXPECT(values > 8000 && failures > 2000, "%ld values and %ld failures: too few of one to say anything", values, failures);
+        compare(m, draw(3) ? some_formula(m, (int)draw(5)) : some_condition(m, 1 + (int)draw(4)), &values,
+                &failures);
+    EXPECT(values > 8000 && failures > 2000, "%ld values and %ld failures: too few of one to say anything",
+           values, failures);
     check_words(m);
     check_why(m);
     compiler_free(c);
-    printf("%ld passed, %ld failed\n", passed, failed);
-    return failed != 0;
+    return report();
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The layers of the compiler: no file of gen/ includes or calls what its folder may not know (gen/layers). Includes are read
-# from the sources, calls from the symbols of the objects, so that a prototype written by hand is seen too. And no file names a
-# schedule, but those of its folder and the table (schedules.c): neither its struct nor its name.
+# The layers of the compiler: no file of gen/ includes or calls what its folder may not know (gen/layers).
+# Includes are read from the sources, calls from the symbols of the objects, so that a prototype written by
+# hand is seen too. And no file names a schedule, but those of its folder and the table (schedules.c): neither
+# its struct nor its name.
 set -u
 export LC_ALL=C
 objects=$PWD/${BUILD:-build}/gen
@@ -50,12 +51,14 @@ awk '
     }
     END { print "right " right + 0 }' layers "$work/uses" >"$work/found"
 
-# Names of schedules outside of comments and of examples of commands. Only their own folders, and the table, have them.
+# Names of schedules outside of comments and of examples of commands. Only their own folders, and the table,
+# have them.
 awk -v folders="$(cd schedule && echo */)" '
     BEGIN {
         n = split(folders, name, "/ *")
         for (i = 1; i < n; i++)
-            said[i] = "(^|[^a-z_])" name[i] "_schedule([^a-z_]|$)|\"" name[i] ":|[Ss]chedule " name[i] "([^a-z]|$)|schedule[a-z_]*\\(\"" name[i] "\""
+            said[i] = "(^|[^a-z_])" name[i] "_schedule([^a-z_]|$)|\"" name[i] ":|" \
+                      "[Ss]chedule " name[i] "([^a-z]|$)|schedule[a-z_]*\\(\"" name[i] "\""
     }
     FNR == 1 { inside = 0 }
     {
@@ -68,7 +71,8 @@ awk -v folders="$(cd schedule && echo */)" '
         }
         gsub(/"  cellc [^"]*"/, "", text)
         for (i = 1; i < n; i++)
-            if (index(FILENAME, "schedule/" name[i] "/") != 1 && FILENAME != "schedule/schedules.c" && text ~ said[i])
+            if (index(FILENAME, "schedule/" name[i] "/") != 1 && FILENAME != "schedule/schedules.c" &&
+                text ~ said[i])
                 print "names " FILENAME ":" FNR " " name[i]
         if (text ~ /SCHED_/) print "names " FILENAME ":" FNR " one by a number"
     }' $(<"$work/files") >>"$work/found"

@@ -1,5 +1,6 @@
-/* Which operations of a plan run at some sizes, by the conditions of themselves, of what they stand in, and of forms that come before
- * them. In: a scope with its plan, and all operations asked for. Out: runs[i] of each operation. */
+/* Which operations of a plan run at some sizes, by the conditions of themselves, of what they stand in, and
+ * of forms that come before them. In: a scope with its plan, and all operations asked for. Out: runs[i] of
+ * each operation. */
 #ifndef RUNNING_H
 #define RUNNING_H
 
@@ -15,7 +16,8 @@ static void find_running(const cell_scope *scope, int first, int end, int on, ch
         int taken;
         cell_error err = {""};
         length = cell_op_span(scope->plan, i, end);
-        EXPECT(length > 0 && cell_eval_in(scope, op->when, 1, &when, &err) == CELL_OK, "%s: %s", op->name, err.text);
+        EXPECT(length > 0 && cell_eval_in(scope, op->when, 1, &when, &err) == CELL_OK, "%s: %s", op->name,
+               err.text);
         if (length == 0)
             return;
         runs[i] = on && when;

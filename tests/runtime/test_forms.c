@@ -1,5 +1,5 @@
-/* Forms of an operation: which of them runs, what stands in it, and what later conditions find. In: nothing; plans of fills
- * over one buffer, whose bytes say what ran. */
+/* Forms of an operation: which of them runs, what stands in it, and what later conditions find. In: nothing;
+ * plans of fills over one buffer, whose bytes say what ran. */
 #include <string.h>
 
 #include "cell_backend.h"
@@ -20,8 +20,9 @@ static const int64_t form_of_1[] = {CELL_X_FORM, 1, CELL_X_END};
 static const int64_t form_of_2[] = {CELL_X_FORM, 2, CELL_X_END};
 
 #define PLACE(n) {CELL_X_PUSH, n, CELL_X_END}
-static const int64_t places[PLACES][3] = {PLACE(0), PLACE(1), PLACE(2), PLACE(3), PLACE(4), PLACE(5), PLACE(6), PLACE(7),
-                                          PLACE(8), PLACE(9), PLACE(10), PLACE(11), PLACE(12), PLACE(13), PLACE(14), PLACE(15)};
+static const int64_t places[PLACES][3] = {PLACE(0),  PLACE(1),  PLACE(2),  PLACE(3), PLACE(4),  PLACE(5),
+                                          PLACE(6),  PLACE(7),  PLACE(8),  PLACE(9), PLACE(10), PLACE(11),
+                                          PLACE(12), PLACE(13), PLACE(14), PLACE(15)};
 
 static cell_op write_at(int place, cell_expr when) {
     return (cell_op){.name = "write", .kind = CELL_OP_FILL, .when = when,
@@ -29,7 +30,10 @@ static cell_op write_at(int place, cell_expr when) {
 }
 
 static cell_op holds(cell_op_kind kind, int n_ops, cell_expr when) {
-    return (cell_op){.name = kind == CELL_OP_FORMS ? "forms" : "list", .kind = (uint8_t)kind, .when = when, .u.list = {n_ops}};
+    return (cell_op){.name = kind == CELL_OP_FORMS ? "forms" : "list",
+                     .kind = (uint8_t)kind,
+                     .when = when,
+                     .u.list = {n_ops}};
 }
 
 static cell_status fill(void *self, void *to, int byte, size_t bytes, cell_error *err) {
@@ -61,14 +65,15 @@ static void expect_written(const cell_op *ops, int n, int64_t size, const char *
     cell_error err = {""};
     char written[PLACES + 1];
     EXPECT(play(ops, n, size, written, &err) == CELL_OK, "%s", err.text);
-    EXPECT(strncmp(written, want, strlen(want)) == 0 && !strchr(written + strlen(want), 'x'), "size %lld: %s, not %s",
-           (long long)size, written, want);
+    EXPECT(strncmp(written, want, strlen(want)) == 0 && !strchr(written + strlen(want), 'x'),
+           "size %lld: %s, not %s", (long long)size, written, want);
 }
 
 static void expect_wrong(const cell_op *ops, int n, const char *what) {
     cell_error err = {""};
     char written[PLACES + 1];
-    EXPECT(play(ops, n, 0, written, &err) != CELL_OK && strstr(err.text, what), "'%s', not '%s'", err.text, what);
+    EXPECT(play(ops, n, 0, written, &err) != CELL_OK && strstr(err.text, what), "'%s', not '%s'", err.text,
+           what);
     EXPECT(!strchr(written, 'x'), "%s was written", written);
 }
 
@@ -93,19 +98,27 @@ static void forms_run(void) {
 }
 
 static void none_holds(void) {
-    const cell_op ops[] = {holds(CELL_OP_FORMS, 2, NULL), write_at(0, size_is_0), write_at(1, size_is_1), write_at(2, second_of_0),
-                           holds(CELL_OP_FORMS, 1, size_is_0), write_at(3, NULL), holds(CELL_OP_FORMS, 0, NULL)};
+    const cell_op ops[] = {holds(CELL_OP_FORMS, 2, NULL),
+                           write_at(0, size_is_0),
+                           write_at(1, size_is_1),
+                           write_at(2, second_of_0),
+                           holds(CELL_OP_FORMS, 1, size_is_0),
+                           write_at(3, NULL),
+                           holds(CELL_OP_FORMS, 0, NULL)};
     expect_written(ops, 7, 5, "....");
     expect_written(ops, 7, 0, "x..x");
     expect_written(ops, 7, 1, ".xx.");
 }
 
-/* A condition may ask for forms before its own only, so that asking ends; and what stands in forms must end with them. */
+/* A condition may ask for forms before its own only, so that asking ends; and what stands in forms must end
+ * with them. */
 static void wrong_plans(void) {
     const cell_op itself[] = {holds(CELL_OP_FORMS, 1, NULL), write_at(0, form_of_0)};
-    const cell_op later[] = {holds(CELL_OP_FORMS, 1, NULL), write_at(0, form_of_2), holds(CELL_OP_FORMS, 1, NULL), write_at(1, NULL)};
+    const cell_op later[] = {holds(CELL_OP_FORMS, 1, NULL), write_at(0, form_of_2),
+                             holds(CELL_OP_FORMS, 1, NULL), write_at(1, NULL)};
     const cell_op no_forms[] = {holds(CELL_OP_FORMS, 1, form_of_1), write_at(0, NULL)};
-    const cell_op beyond[] = {holds(CELL_OP_FORMS, 2, NULL), holds(CELL_OP_LIST, 2, NULL), write_at(0, NULL), write_at(1, NULL)};
+    const cell_op beyond[] = {holds(CELL_OP_FORMS, 2, NULL), holds(CELL_OP_LIST, 2, NULL), write_at(0, NULL),
+                              write_at(1, NULL)};
     const cell_op too_long[] = {holds(CELL_OP_LIST, 7, NULL), write_at(0, NULL)};
     const cell_op negative[] = {holds(CELL_OP_FORMS, -1, NULL), write_at(0, NULL)};
     expect_wrong(itself, 2, "no such forms");

@@ -1,5 +1,6 @@
-/* gemm.c: schedule gemm. It plans as steps does, where each step has a product with a param; one kernel may then walk all steps
- * with the param on the chip: by panels, heads and clusters (panel.c), or by columns of a sequence (columns.c). */
+/* gemm.c: schedule gemm. It plans as steps does, where each step has a product with a param; one kernel may
+ * then walk all steps with the param on the chip: by panels, heads and clusters (panel.c), or by columns of a
+ * sequence (columns.c). */
 #include "gemm_forms.h"
 #include "panel.h"
 #include "plan/plan_pass.h"

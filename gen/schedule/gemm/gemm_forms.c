@@ -1,6 +1,6 @@
-/* gemm_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on chip: a panel in each
- * of many blocks, a head in a block or a cluster, columns of a sequence in blocks. In: what panel.c and columns.c found. Out: formulas
- * over the sizes of a call and the device. */
+/* gemm_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on
+ * chip: a panel in each of many blocks, a head in a block or a cluster, columns of a sequence in blocks. In:
+ * what panel.c and columns.c found. Out: formulas over the sizes of a call and the device. */
 #include "gemm_forms.h"
 
 /* `times` for each `each` of p, or part of it. */
@@ -37,16 +37,19 @@ static const Formula *panel_grid(Module *m, const Panel *w)
     return w->split > 1 ? formula_with(m, F_MUL, clusters, w->split) : clusters;
 }
 
-/* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of so many blocks
- * along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a cluster's blocks, and the sums. */
+/* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of
+ * so many blocks along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a
+ * cluster's blocks, and the sums. */
 static const Formula *panel_bytes(const Plan *p, const Panel *w)
 {
     Module *m = p->m;
-    int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN, tiles = w->outer * w->own * w->split / 8;
+    int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN;
+    int tiles = w->outer * w->own * w->split / 8;
     int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
     int shares = 8 * tiles * 8 * w->batch * 4 + (w->split > 1 ? 2 * w->split * shared + 2 * 16 : 0);
     int tile = 8 * 256 * (p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
-    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8, most = 16 / (halves * halves) / ahead;
+    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8;
+    int most = 16 / (halves * halves) / ahead;
     int held = pieces > 1 || p->dtype == DT_F32 ? 0 : tiles < most ? tiles : most;
     const Formula *weights = times(m, w->units, 8 * 32 * slices, pieces * tiles * tile);
     if (held > 0) {
@@ -71,7 +74,8 @@ static const Formula *panel_fits(const Plan *p, const Panel *w)
 
 /* ---- a head in a block ---- */
 
-/* A block for each head of so many sequences that all multiprocessors have one, as far as its threads suffice. */
+/* A block for each head of so many sequences that all multiprocessors have one, as far as its threads
+ * suffice. */
 static const Formula *head_grid(Module *m, const Panel *w)
 {
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
@@ -82,8 +86,8 @@ static const Formula *head_grid(Module *m, const Panel *w)
     return formula(m, F_MUL, blocks, formula_size(m, w->heads));
 }
 
-/* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the operand of
- * 8 sequences, and their sums, as often as k is divided (parts). */
+/* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the
+ * operand of 8 sequences, and their sums, as often as k is divided (parts). */
 static const Formula *head_bytes_tiles(Module *m, const Panel *w)
 {
     const Formula *rows = times(m, w->units, 16, w->outer), *depth = times(m, w->units, 32, w->inner);
@@ -91,7 +95,8 @@ static const Formula *head_bytes_tiles(Module *m, const Panel *w)
     const Formula *operand = times(m, w->units, 32, w->inner * 512);
     const Formula *parts = formula(m, F_MIN, formula(m, F_DIV, formula_const(m, 8), rows), depth);
     const Formula *pitch = formula_with(m, F_ADD, times(m, w->units, 16, w->outer * 16), 4);
-    const Formula *sums = formula_with(m, F_MUL, formula(m, F_MUL, formula_with(m, F_MAX, parts, 1), pitch), 32);
+    const Formula *all = formula(m, F_MUL, formula_with(m, F_MAX, parts, 1), pitch);
+    const Formula *sums = formula_with(m, F_MUL, all, 32);
     return formula(m, F_ADD, formula(m, F_ADD, param, operand), sums);
 }
 
@@ -103,7 +108,8 @@ static const Formula *head_bytes_real(const Plan *p, const Panel *w)
     const Formula *read = formula(m, F_MUL, depth, formula_with(m, F_ADD, rows, 8));
     const Formula *parts = between(m, formula(m, F_DIV, formula_const(m, HEAD_THREADS), rows), 1, 8);
     const Formula *sums = formula(m, F_MUL, parts, formula_with(m, F_MUL, rows, 8));
-    const Formula *numbers = formula_with(m, F_MUL, formula(m, F_ADD, read, sums), p->compute == DT_F64 ? 8 : 4);
+    const Formula *numbers = formula_with(m, F_MUL, formula(m, F_ADD, read, sums),
+                                          p->compute == DT_F64 ? 8 : 4);
     return formula_with(m, F_ADD, numbers, 48);
 }
 
@@ -131,7 +137,8 @@ static const Formula *cluster_grid(Module *m, const Panel *w)
     return formula_with(m, F_MUL, formula(m, F_MUL, clusters, formula_size(m, w->heads)), CLUSTER_BLOCKS);
 }
 
-/* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two inboxes. */
+/* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two
+ * inboxes. */
 static const Formula *cluster_bytes(Module *m, const Panel *w)
 {
     return formula_with(m, F_ADD, times(m, w->units, 32, w->inner * 2 * HEAD_BATCH * 64),
@@ -152,8 +159,8 @@ static bool cluster_may_pay(const Panel *w)
     return w->heads->is_const && w->heads->value == 1;
 }
 
-/* A cluster is faster than a block that has room for the head too: a block's step grows with the units squared. Only
- * while the device holds all clusters at once, of up to 8 sequences each. */
+/* A cluster is faster than a block that has room for the head too: a block's step grows with the units
+ * squared. Only while the device holds all clusters at once, of up to 8 sequences each. */
 static const Formula *cluster_pays(Module *m, const Panel *w)
 {
     const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS / HEAD_BATCH);
@@ -168,13 +175,14 @@ const Formula *columns_grid(Module *m, const Poly *units)
     return formula(m, F_MUL, form_blocks(m, units, COLUMNS_UNITS), batch(m));
 }
 
-/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, barriers, and
- * what sums of columns over the block's warps take. */
+/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in
+ * registers, barriers, and what sums of columns over the block's warps take. */
 static const Formula *columns_bytes(Module *m, const Panel *w)
 {
     enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
     return formula_with(m, F_ADD, times(m, w->units, COLUMNS_UNITS, WEIGHTS),
-                        (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16 + (w->sums ? COLUMNS_SUMS * 4 : 0));
+                        (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16 +
+                            (w->sums ? COLUMNS_SUMS * 4 : 0));
 }
 
 /* The device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes. */
@@ -188,22 +196,31 @@ static const Formula *columns_fit(Module *m, const Panel *w)
 
 /* ---- in order ---- */
 
-static Form form_of(const Panel *w, const char *words, const Formula *when, const Formula *grid, const Formula *bytes, int threads)
+static Form form_of(const Panel *w, const char *words, const Formula *when, const Formula *grid,
+                    const Formula *bytes, int threads)
 {
-    return (Form){ .kernel = w->kernel, .refs = &w->refs, .words = words, .when = when, .grid = grid, .bytes = bytes, .threads = threads,
+    return (Form){ .kernel = w->kernel,
+                   .refs = &w->refs,
+                   .words = words,
+                   .when = when,
+                   .grid = grid,
+                   .bytes = bytes,
+                   .threads = threads,
                    .posts_buffer = w->posts };
 }
 
 static void add_head(const Plan *p, const Panel *w, FormList *out)
 {
-    Form f = form_of(w, "a block for each head", head_fits(p->m, w), head_grid(p->m, w), head_bytes(p, w), HEAD_THREADS);
+    Form f = form_of(w, "a block for each head", head_fits(p->m, w), head_grid(p->m, w), head_bytes(p, w),
+                     HEAD_THREADS);
     f.own_states = true;
     vec_push(p->m->arena, out, f);
 }
 
 static void add_cluster(const Plan *p, const Panel *w, const Formula *when, FormList *out)
 {
-    Form f = form_of(w, "a cluster for each head", when, cluster_grid(p->m, w), cluster_bytes(p->m, w), CLUSTER_THREADS);
+    Form f = form_of(w, "a cluster for each head", when, cluster_grid(p->m, w), cluster_bytes(p->m, w),
+                     CLUSTER_THREADS);
     f.cluster = CLUSTER_BLOCKS;
     f.own_states = true;
     vec_push(p->m->arena, out, f);
@@ -220,8 +237,8 @@ static void add_panel(const Plan *p, const Panel *w, const char *words, FormList
 
 static void add_columns(const Plan *p, const Panel *w, FormList *out)
 {
-    Form f = form_of(w, "blocks of some units of one sequence each", columns_fit(p->m, w), columns_grid(p->m, w->units),
-                     columns_bytes(p->m, w), COLUMNS_THREADS);
+    Form f = form_of(w, "blocks of some units of one sequence each", columns_fit(p->m, w),
+                     columns_grid(p->m, w->units), columns_bytes(p->m, w), COLUMNS_THREADS);
     f.cooperative = 90;
     f.posts = columns_posts(p);
     vec_push(p->m->arena, out, f);

@@ -1,5 +1,5 @@
-/* gemm_forms.h: grids, shared memory and conditions of the kernels that walk all steps with the weights on chip
- * (gemm_forms.c). */
+/* gemm_forms.h: grids, shared memory and conditions of the kernels that walk all steps with the weights on
+ * chip (gemm_forms.c). */
 #ifndef CELLC_GEMM_FORMS_H
 #define CELLC_GEMM_FORMS_H
 

@@ -8,8 +8,13 @@
 
 /* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal
  * terms of a group share, and the column of the partial sums that it goes to. */
-typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
-    StepSum;
+typedef struct StepSum {
+    const char *name, *term;
+    bool shares;
+    int group;
+    int buffer, number;
+    const char *columns, *column;
+} StepSum;
 
 /* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
 typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;

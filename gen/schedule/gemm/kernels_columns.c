@@ -208,7 +208,8 @@ static void declare_column_sums(Kernel *k)
 static void add_column_sums(Kernel *k)
 {
     for (int i = 0; i < gemm(k)->step_sums.len; i++)
-        buf_line(k->out, "panel.add(all_%s, %s);", gemm(k)->step_sums.data[i].name, gemm(k)->step_sums.data[i].name);
+        buf_line(k->out, "panel.add(all_%s, %s);", gemm(k)->step_sums.data[i].name,
+                 gemm(k)->step_sums.data[i].name);
 }
 
 /* A row of each block. */
@@ -391,8 +392,8 @@ static void print_setup(Kernel *k)
 static const char *carried_at(Kernel *k, const char *half)
 {
     const Poly *elements = tensor_elements(k->p->m, gemm(k)->w->state);
-    return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)", k_written(k, REF_CARRY, gemm(k)->w->state, k->p->compute),
-                  half, k_poly(k, elements));
+    return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)",
+                  k_written(k, REF_CARRY, gemm(k)->w->state, k->p->compute), half, k_poly(k, elements));
 }
 
 /* The adjoint of the final state takes the place of the first product, that of the initial one is the last. */
@@ -425,7 +426,8 @@ static void print_multiply(Kernel *k)
     bool behind = k->pr->dir == FORWARD && !mutate("early-column");
     const char *t = behind ? "t > 0 ? t - 1 : 0" : "t";
     k_comment(k, gemm(k)->w->product->arrays.data[0]);
-    buf_line(k->out, "panel.multiply(%s);", gemm(k)->columns->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
+    buf_line(k->out, "panel.multiply(%s);",
+             gemm(k)->columns->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
 }
 
 static void print_step_elements(Kernel *k, const Buf *elements, const Named *sums)

@@ -1,11 +1,11 @@
-/* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
- * it, Panels, up to five: the product of every step with its param held in shared memory, either by the blocks of a
- * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
- * that have a whole head each (cell_device_head.cuh), or in registers by clusters that have one (cell_device_cluster.cuh),
- * and the pointwise kernels in between for the block's own units.
- * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
- * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
- * devices that none takes. */
+/* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the
+ * steps allow it, Panels, up to five: the product of every step with its param held in shared memory, either
+ * by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units
+ * of the state, or by blocks that have a whole head each (cell_device_head.cuh), or in registers by clusters
+ * that have one (cell_device_cluster.cuh), and the pointwise kernels in between for the block's own units.
+ * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a
+ * head; no block overwrites what another still reads. The launch plan keeps the loop of kernels beside them,
+ * for sizes and devices that none takes. */
 #include <string.h>
 
 #include "base/mutate.h"
@@ -469,8 +469,8 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
           "the product each%s\n", way, w->own, w->own * w->outer,
           walks->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
     if (walks->wide)
-        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than %d\n",
-              PANEL_WIDE, PANEL_TURN);
+        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than "
+              "%d\n", PANEL_WIDE, PANEL_TURN);
 }
 
 void panel_find(Plan *p)

@@ -469,7 +469,8 @@ static const char *read_ahead(Kernel *k, const Read *r, const char *s, const Ahe
     int n = k_number(k, &k->walk->reads, as->text, &first);
     if (first) {
         int elements = (int)loops_elements(l, loops);
-        print_in_loops(&k->walk->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
+        print_in_loops(&k->walk->early, l, loops,
+                       k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
         buf_f(&k->walk->fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
         k->walk->registers += elements;
         stage_read(k, as, n, l, loops);
@@ -1347,7 +1348,9 @@ static void print_pair(Kernel *k, const char *place)
 static void print_place(Kernel *k, const char *mine, const char *indices)
 {
     buf_line(k->out, "const int64_t n = %s ? first + unit : elements - %s;", mine,
-             scan(k)->copies_wide ? k_text(k, "%d + unit %% %d", SCAN_WIDE, SCAN_WIDE) : in_pairs(k) ? "2" : "1");
+             scan(k)->copies_wide ? k_text(k, "%d + unit %% %d", SCAN_WIDE, SCAN_WIDE)
+             : in_pairs(k)        ? "2"
+                                  : "1");
     buf_line(k->out, "%s", split_units(k));
     for (const char *end; (end = strchr(indices, '\n')); indices = end + 1) {
         indices += strspn(indices, " ");

@@ -1,11 +1,14 @@
-/* scan_forms.c: grids and conditions of the kernels of schedule scan, as formulas over the sizes of a call. */
+/* scan_forms.c: grids and conditions of the kernels of schedule scan, as formulas over the sizes of a
+ * call. */
 #include "scan.h"
 
 /* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
 static const Formula *chunks_pay(Module *m, const ScanWalk *w)
 {
-    const Formula *few = formula_with(m, F_LT, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->units)), CHUNK_UNITS);
-    return formula_and(m, few, formula(m, F_LE, formula_const(m, CHUNK_STEPS), formula_size(m, poly_dim(m, ATOM_T))));
+    const Formula *few = formula_with(m, F_LT, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->units)),
+                                      CHUNK_UNITS);
+    return formula_and(m, few,
+                       formula(m, F_LE, formula_const(m, CHUNK_STEPS), formula_size(m, poly_dim(m, ATOM_T))));
 }
 
 /* Of 32 units, or of 64. */
@@ -25,7 +28,12 @@ static const Formula *grid(Module *m, const ScanWalk *w)
 static void add(const Plan *p, const ScanWalk *w, const char *words, const Formula *when, FormList *out)
 {
     int64_t bytes = scan_shared(p, w) * (p->compute == DT_F64 ? 8 : 4) + w->staged;
-    Form f = { .kernel = w->kernel, .refs = &w->refs, .words = words, .when = when, .grid = grid(p->m, w), .threads = scan_threads(w) };
+    Form f = { .kernel = w->kernel,
+               .refs = &w->refs,
+               .words = words,
+               .when = when,
+               .grid = grid(p->m, w),
+               .threads = scan_threads(w) };
     f.bytes = bytes ? formula_const(p->m, bytes) : NULL;
     vec_push(p->m->arena, out, f);
 }

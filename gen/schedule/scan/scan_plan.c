@@ -3,8 +3,8 @@
 #include "scan.h"
 #include "schedule/schedule.h"
 
-/* Vectors of one length that no sum of the step reads: their elements may walk on their own, and then a vector needs
- * no SM to itself. */
+/* Vectors of one length that no sum of the step reads: their elements may walk on their own, and then a
+ * vector needs no SM to itself. */
 static const char *leads(const Module *m)
 {
     const Poly *units = NULL;
@@ -55,7 +55,8 @@ static bool may_take(const Phasing *s, NodeId id)
     bool steps = true;
     for (int i = 0; i < s->uses[id].len; i++)
         steps &= !s->uses[id].data[i].read.step;
-    return steps && !p->rounded[id] && !(p->past && p->past[id]) && rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
+    return steps && !p->rounded[id] && !(p->past && p->past[id]) &&
+           rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
            (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
 }
 
@@ -72,8 +73,8 @@ static void take(Phasing *s)
         if (!s->needed[id])
             continue;
         bool wanted = read[id] == IN_WALK ||
-                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE && phase[id] == PHASE_BEFORE &&
-                       reads_with_walk(s, id));
+                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE &&
+                       phase[id] == PHASE_BEFORE && reads_with_walk(s, id));
         if (phase[id] == PHASE_BEFORE && wanted && may_take(s, id)) {
             s->g->taken[id] = true;
             phase[id] = PHASE_DURING;
@@ -81,7 +82,8 @@ static void take(Phasing *s)
         for (int i = 0; i < s->uses[id].len && phase[id] != PHASE_AFTER; i++) {
             const Read *r = &s->uses[id].data[i].read;
             if (!r->is_tensor)
-                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK : ELSEWHERE;
+                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK
+                                                                                            : ELSEWHERE;
         }
     }
 }

@@ -1,5 +1,5 @@
-/* steps.c: schedule steps. It takes every cell that has a state: states lie in memory, and a step is a sequence of kernels, which the
- * planner and the printers of kernels make without a word from a schedule. */
+/* steps.c: schedule steps. It takes every cell that has a state: states lie in memory, and a step is a
+ * sequence of kernels, which the planner and the printers of kernels make without a word from a schedule. */
 #include "schedule/schedule.h"
 
 const Schedule steps_schedule = {

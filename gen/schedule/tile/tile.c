@@ -177,7 +177,8 @@ static void find_parallel(Tile *t)
     for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
         if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0 &&
             parallel_axes(&m->tensors.data[k]) > MAX_PARALLEL)
-            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, MAX_PARALLEL);
+            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name,
+                        MAX_PARALLEL);
     t->npar = t->npar < 0 ? 0 : t->npar;
 }
 
@@ -505,7 +506,8 @@ static void explain(Tile *t)
           hints_choose(&t->w->request->hints, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->w->request->hints.cluster ? ", as was asked for" : ": one does not hold it");
+              tile_block_rows(l),
+              t->w->request->hints.cluster ? ", as was asked for" : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
@@ -632,7 +634,8 @@ bool tile_overlaps(const Tile *t)
  * little to gain, and forward's chunks would be shorter too. Its checkpoint takes no shared memory, which may be room for more steps. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->w->request->calls == CALLS_FEW || t->w->request->hints.interval ? K : K - K / 8;
+    const Request *request = t->w->request;
+    int own = 0, K = t->K, least = request->calls == CALLS_FEW || request->hints.interval ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
     t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;

@@ -428,8 +428,11 @@ void tile_choose_layout(Tile *t)
                     (long long)(2 * state_bytes(t) * t->lay.cr), (long long)(3 * state_bytes(t) * t->lay.cr),
                     tile_bound_dims(t));
     else if (!take_layout(t))
-        tile_refuse(t, "%s does not hold its %" PRId64 " x %" PRId64 " state%s; `cellc tune --list` has the layouts that do",
-                    hints_text(t->m->c, &t->w->request->hints), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
+        tile_refuse(t,
+                    "%s does not hold its %" PRId64 " x %" PRId64
+                    " state%s; `cellc tune --list` has the layouts that do",
+                    hints_text(t->m->c, &t->w->request->hints), t->rows, t->cols,
+                    t->w->dir == FORWARD ? "" : ", backward");
 }
 
 /* About as a layout pads them. */

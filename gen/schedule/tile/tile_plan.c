@@ -1,6 +1,6 @@
-/* tile_plan.c: schedule tile as an object: what the planner asks of it, and what it adds to a plan (tile.c decides how a walk does its
- * step). In comes a plan that has all but the walk; out goes the group that is the walk, with the kernel's text, and how often the
- * states are kept. */
+/* tile_plan.c: schedule tile as an object: what the planner asks of it, and what it adds to a plan (tile.c
+ * decides how a walk does its step). In comes a plan that has all but the walk; out goes the group that is
+ * the walk, with the kernel's text, and how often the states are kept. */
 #include "plan/plan_pass.h"
 #include "schedule/schedule.h"
 #include "tile.h"
@@ -28,11 +28,13 @@ static void set_checkpoints(Plan *p, const Program *pr, const Walk *w)
         if (b->inference)
             bug(m->c, "plan", "forward keeps checkpoints of %s for itself", m->tensors.data[t].name);
         if (w->by_thread && m->tensors.data[t].rank == w->parallel.len + 2)
-            b->elements = poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), w->blocks), poly_const(m, w->by_thread));
+            b->elements = poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), w->blocks),
+                                   poly_const(m, w->by_thread));
     }
 }
 
-/* Forward's walk leaves the states before each step to backward only: what comes behind it cannot read them. */
+/* Forward's walk leaves the states before each step to backward only: what comes behind it cannot read
+ * them. */
 static const char *behind_reads_state(const Phasing *s)
 {
     const Module *m = s->p->m;
@@ -46,19 +48,33 @@ static const char *behind_reads_state(const Phasing *s)
     return NULL;
 }
 
-/* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
+/* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may
+ * be. */
 static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Walk){ .m = p->m, .request = p->request, .trial = p->trial, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .made = pr->taken,
-                 .from_product = p->from_product, .interval = p->interval, .layout = p->layout, .by_thread = p->by_thread };
+    *w = (Walk){ .m = p->m,
+                 .request = p->request,
+                 .trial = p->trial,
+                 .dir = s->g->dir,
+                 .storage = p->dtype,
+                 .n_nodes = p->n_nodes,
+                 .of_node = pr->node,
+                 .of_forward = p->program[FORWARD].node,
+                 .of_tensor = pr->tensor,
+                 .wanted = pr->wanted,
+                 .made = pr->taken,
+                 .from_product = p->from_product,
+                 .interval = p->interval,
+                 .layout = p->layout,
+                 .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
-    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd", plan_suffix(p->request->calls));
+    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
+                         plan_suffix(p->request->calls));
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && !(pr->taken && pr->taken[id]) &&
-            pr->node[id].home != HOME_NONE)
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
+            !(pr->taken && pr->taken[id]) && pr->node[id].home != HOME_NONE)
             vec_push(p->m->arena, &w->outs, id);
     Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w };
     g.need = pr->walk;
@@ -106,8 +122,9 @@ static Verdict settle(Plan *p)
     p->cluster = p->trial->cluster;
     if (!p->request->block_memory || p->block_memory <= p->request->block_memory)
         return (Verdict){ 0 };
-    why = intern_f(p->m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a "
-                            "block has %lld", (long long)p->block_memory, (long long)p->request->block_memory);
+    why = intern_f(p->m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, "
+                            "and a block has %lld", (long long)p->block_memory,
+                   (long long)p->request->block_memory);
     if (p->interval > 1) {
         p->trial->fewer = p->interval / 2;
         return (Verdict){ .why = why, .again = true };
