@@ -1,6 +1,6 @@
 # Builds the compiler (build/cellc), the runtime (build/libcell.a, .so) and everything around them. In: gcc or
-# clang, make, flex, bison; nvcc is used where it is found, and where not, that is said once, when build/config.mk is
-# written. Out: everything under $(BUILD) only.
+# clang, make, flex, bison; nvcc is used where it is found, and where not, that is said once, when
+# build/config.mk is written. Out: everything under $(BUILD) only.
 
 # Variables a user may set: SAN=1 builds with AddressSanitizer and UBSan in build-san/; NOCUDA=1 ignores a
 # CUDA toolkit; WERROR= keeps warnings from being errors; PREFIX is where `make install` goes.
@@ -23,8 +23,10 @@ SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-poin
 CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 
-all: $(BUILD)/cellc runtime $(BUILD)/libladder.a $(BUILD)/libtime.a ## build the compiler and the runtime (the default)
-	@$(if $(filter-out all,$(MAKECMDGOALS)),:,echo "built $(BUILD)/cellc. Next: make demo, or $(BUILD)/cellc check specs/gru.cell")
+all: runtime ## build the compiler and the runtime (the default)
+all: $(BUILD)/cellc $(BUILD)/libladder.a $(BUILD)/libtime.a
+	@$(if $(filter-out all,$(MAKECMDGOALS)),:,echo \
+	    "built $(BUILD)/cellc. Next: make demo, or $(BUILD)/cellc check specs/gru.cell")
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sort | \
@@ -57,7 +59,8 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: lint all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean lib corpus generated catalogue
+.PHONY: all help deps runtime lib lint check check-quick check-random check-python coverage corpus generated
+.PHONY: catalogue demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -103,8 +106,8 @@ $(BUILD)/gen/front/lex.o $(BUILD)/gen/front/parse.o: $(BUILD)/gen/%.o: $(BUILD)/
 
 RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)))
 RT_CFLAGS := -Iruntime $(if $(CUDA),-isystem $(CUDA)/include)
-# The archive needs neither CUDA nor a BLAS. The backend with the CUDA runtime is an object beside it, for programs that
-# run kernels of nvcc's; `cellc build` compiles it with the toolkit that it finds when it runs.
+# The archive needs neither CUDA nor a BLAS. The backend with the CUDA runtime is an object beside it, for
+# programs that run kernels of nvcc's; `cellc build` compiles it with the toolkit that it finds when it runs.
 CUDA_BACKEND := $(if $(CUDA),$(BUILD)/runtime/backend_cuda.o)
 RT_LIBS := -lm -ldl
 CUDA_LIBS := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart)
@@ -146,17 +149,18 @@ $(BUILD)/libcell.so: $(RT_OBJECTS) $(CUDA_BACKEND)
 	$(CC) $(SANFLAGS) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(CUDA_LIBS) $(RT_LIBS)
 	ln -sf libcell.so $(BUILD)/$(SONAME)
 
-# The same for other machines than this one, as wheels and packages want it: without CUDA, and nvcc is looked for.
+# The same for other machines than this one, as wheels and packages want it: without CUDA, and nvcc is looked
+# for.
 RUNTIME_HERE := $(BUILD)$(if $(PORTABLE),/portable)
 $(BUILD)/portable/libcell.so: $(RT_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(RT_LIBS)
-$(BUILD)/portable/libcell.flags:
+$(BUILD)/portable/libcell.flags: $(BUILD)/config.mk
 	@mkdir -p $(@D)
 	@printf 'libs %s\nnvcc \n' "$(strip $(SANFLAGS) $(RT_LIBS))" > $@
 
-# What `cellc build` hands to the linker beside libcell.a, and where nvcc was; "-": none is wanted. Where there was none, or
-# it is gone, cellc looks for one when it runs.
+# What `cellc build` hands to the linker beside libcell.a, and where nvcc was; "-": none is wanted. Where
+# there was none, or it is gone, cellc looks for one when it runs.
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
 	@printf 'libs %s\nnvcc %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(or $(NVCC),$(if $(NOCUDA),-))" > $@
 
@@ -227,8 +231,8 @@ HELPERS = $(filter-out $(wildcard $(dir $<)test_*.c),$(wildcard $(dir $<)*.c))
 
 $(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a $(CUDA_BACKEND)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(HELPERS) $(CUDA_BACKEND) $(BUILD)/libcell.a $(CUDA_LIBS) \
-	    $(RT_LIBS) -lpthread
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(HELPERS) $(CUDA_BACKEND) $(BUILD)/libcell.a \
+	    $(CUDA_LIBS) $(RT_LIBS) -lpthread
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	@mkdir -p $(@D)
@@ -290,9 +294,9 @@ install: install-parts ## install to PREFIX (/usr/local); DESTDIR is respected; 
 
 # What cellc itself reads.
 install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portable/libcell.flags)
-	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs "$$INSTALL_TO"/share/cellc/bench \
-	    "$$INSTALL_TO"/share/cellc/runtime "$$INSTALL_TO"/share/cellc/emulator "$$INSTALL_TO"/share/man/man1 \
-	    "$$INSTALL_TO"/include/cellc/device
+	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs \
+	    "$$INSTALL_TO"/share/cellc/bench "$$INSTALL_TO"/share/cellc/runtime "$$INSTALL_TO"/share/cellc/emulator \
+	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device
 	install -m 755 $(BUILD)/cellc "$$INSTALL_TO"/bin
 	install -m 644 $(BUILD)/libcell.a $(BUILD)/libladder.a $(BUILD)/libtime.a $(RUNTIME_HERE)/libcell.flags \
 	    "$$INSTALL_TO"/lib/cellc
@@ -309,10 +313,11 @@ install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portab
 
 uninstall: ## remove what install brought to PREFIX; folders that others use as well stay
 	rm -f "$$INSTALL_TO"/bin/cellc "$$INSTALL_TO"/share/man/man1/cellc.1 "$$INSTALL_TO"/lib/pkgconfig/cellc.pc
-	rm -rf "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/lib/cmake/cellc "$$INSTALL_TO"/include/cellc "$$INSTALL_TO"/share/cellc \
-	    "$$INSTALL_TO"/share/doc/cellc
+	rm -rf "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/lib/cmake/cellc "$$INSTALL_TO"/include/cellc \
+	    "$$INSTALL_TO"/share/cellc "$$INSTALL_TO"/share/doc/cellc
 
 clean: ## remove what was built
 	rm -rf build build-san
 
--include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d)

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Tests `make install`, into a folder whose name has a blank: that cellc works there, that programs are built with its
-# pkg-config file, its CMake package and the line that `cellc build` prints, that the library has a name for its
-# interface, and that uninstall leaves nothing. In: BUILD, CC, SAN. Out: what failed, and the sum as the last line.
+# Tests `make install`, into a folder whose name has a blank: that cellc works there, that programs are built
+# with its pkg-config file, its CMake package and the line that `cellc build` prints, that the library has a
+# name for its interface, and that uninstall leaves nothing. In: BUILD, CC, SAN. Out: what failed, and the sum
+# as the last line.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -22,17 +23,18 @@ mkdir -p "$to/bin" "$to/share/man/man1"
 : >"$to/bin/other" && : >"$to/share/man/man1/other.1"
 expect 0 "" installs install
 installed=$(cd "$to" && find . ! -type d | sort)
-for file in ./bin/cellc ./lib/cellc/libcell.a ./lib/cellc/libcell.so ./lib/pkgconfig/cellc.pc ./include/cellc/cell.h \
-    ./lib/cmake/cellc/cellc-config.cmake ./share/cellc/specs/e79.cell ./share/man/man1/cellc.1 \
-    ./share/doc/cellc/LICENSE ./share/cellc/editors/vim/syntax/cell.vim ./share/cellc/examples/bytelm/bytelm.c; do
+for file in ./bin/cellc ./lib/cellc/libcell.a ./lib/cellc/libcell.so ./lib/pkgconfig/cellc.pc \
+    ./include/cellc/cell.h ./lib/cmake/cellc/cellc-config.cmake ./share/cellc/specs/e79.cell \
+    ./share/man/man1/cellc.1 ./share/doc/cellc/LICENSE ./share/cellc/editors/vim/syntax/cell.vim \
+    ./share/cellc/examples/bytelm/bytelm.c; do
     grep -qxF "$file" <<<"$installed" && pass || fail "install does not bring $file"
 done
 version=$("$to/bin/cellc" version | sed 's/^cellc //')
 expect 0 "headers: $to/include/cellc" "$to/bin/cellc" version --verbose
 says "runtime: $to/lib/cellc"
-[[ -f $to/lib/cellc/libcell.so.$version && $(readlink -f "$to/lib/cellc/libcell.so") == *.$version ]] && pass ||
-    fail "libcell.so leads to libcell.so.$version"
-readelf -d "$to/lib/cellc/libcell.so" | grep -q 'SONAME.*\[libcell.so.0\]' && pass || fail "its soname is libcell.so.0"
+led=$(readlink -f "$to/lib/cellc/libcell.so")
+[[ -f $led && $led == */libcell.so.$version ]] && pass || fail "libcell.so leads to libcell.so.$version"
+readelf -d "$led" | grep -q 'SONAME.*\[libcell.so.0\]' && pass || fail "its soname is libcell.so.0"
 
 # ---- a program of a built library, by the line that build prints
 
@@ -71,7 +73,8 @@ if command -v pkg-config >/dev/null; then
     eval "$cc $flags '$dir/main.c' '$dir'/emitted/*.c $libs -o '$dir/emitted/main'" >"$said" 2>&1 && pass ||
         fail "a program by pkg-config"
     expect 0 "$value" "$dir/emitted/main"
-    readelf -d "$dir/emitted/main" | grep -q 'NEEDED.*\[libcell.so.0\]' && pass || fail "it asks for libcell.so.0"
+    readelf -d "$dir/emitted/main" | grep -q 'NEEDED.*\[libcell.so.0\]' && pass ||
+        fail "it asks for libcell.so.0"
 else
     echo "install: there is no pkg-config"
     skipped=$((skipped + 1))

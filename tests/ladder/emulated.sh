@@ -1,6 +1,7 @@
-# emulated.sh: what tests share that run kernels on the emulator; sourced. In: BUILD, CELLC, CC, CXX. Sets root, ladder,
-# build, and exports CELLC, CC and CXX with absolute paths; emulate adds to passed, failed and skipped, and to kept what of
-# passed comes from the cache of verdicts. A suite that needs the objects of all instances sets VERDICTS=off.
+# emulated.sh: what tests share that run kernels on the emulator; sourced. In: BUILD, CELLC, CC, CXX. Sets
+# root, ladder, build, and exports CELLC, CC and CXX with absolute paths; emulate adds to passed, failed and
+# skipped, and to kept what of passed comes from the cache of verdicts. A suite that needs the objects of all
+# instances sets VERDICTS=off.
 ladder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$ladder/../.." && pwd)
 # shellcheck source=tests/slots.sh
@@ -18,8 +19,8 @@ sanitizes() { # the C++ compiler has AddressSanitizer
     echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o /dev/null - 2>/dev/null
 }
 
-# DIR: builds and runs the instances of DIR/list, lines "NAME CELL SIZES...", each emitted to DIR/NAME; what is still
-# fresh there is not built again. Says which failed.
+# DIR: builds and runs the instances of DIR/list, lines "NAME CELL SIZES...", each emitted to DIR/NAME; what
+# is still fresh there is not built again. Says which failed.
 emulate() {
     local dir=$1 newest mute p f s
     mkdir -p "$dir/common"

@@ -2,11 +2,11 @@
 # Builds one prepared instance and runs it over its sizes. In: DIR of prepare.sh, NAME, OBJECTS (the directory
 # with libladder.a and what else every program is linked with), and in the environment BACKEND (emulated or
 # cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
-# program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object of the
-# kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its sources differ.
-# What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped.
-# In a suite that keeps verdicts (verdicts.sh) an instance whose verdict is there is not built.
-# With AS=WORD it makes a second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
+# program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object
+# of the kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its
+# sources differ. What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped. In a suite
+# that keeps verdicts (verdicts.sh) an instance whose verdict is there is not built. With AS=WORD it makes a
+# second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -25,8 +25,8 @@ compile() { # target, source, command...
     "$@" >>"$log" 2>&1
 }
 
-# Is a product of a step so large, of all sequences and steps, that the reference takes longer to run than to optimise? Dims are
-# those of a size and those that are bound.
+# Is a product of a step so large, of all sequences and steps, that the reference takes longer to run than to
+# optimise? Dims are those of a size and those that are bound.
 is_large() {
     local size n largest bound
     read -ra bound < <(sed -n 's/^ *"bound": {\(.*\)},$/\1/p' "$dir/$cell.json" | grep -oE '"[0-9]+"' | tr '"\n' '  ')
@@ -48,8 +48,8 @@ kernels() {
     fi
 }
 
-# On the emulator most sizes are small, and optimising takes longer than it saves. Where the kernels are not instrumented,
-# the reference is optimised as users have it, for the first instance of each spec.
+# On the emulator most sizes are small, and optimising takes longer than it saves. Where the kernels are not
+# instrumented, the reference is optimised as users have it, for the first instance of each spec.
 level=2 reference=2
 if [[ $BACKEND == emulated ]]; then
     level=0 reference=0

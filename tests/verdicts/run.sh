@@ -1,14 +1,16 @@
 #!/bin/bash
-# The cache of the ladder's verdicts (tests/ladder/verdicts.sh), in a copy of what it is made from: a verdict is taken from it
-# while nothing has changed; a fault planted in an emitted text, the emulator, the device library, the runtime or the ladder is
-# seen each time, and gone with the fault; FULL and VERDICTS=off take nothing from it. In: BUILD, CELLC, CC, CXX, SAN. The last
-# line is the sum.
+# The cache of the ladder's verdicts (tests/ladder/verdicts.sh), in a copy of what it is made from: a verdict
+# is taken from it while nothing has changed; a fault planted in an emitted text, the emulator, the device
+# library, the runtime or the ladder is seen each time, and gone with the fault; FULL and VERDICTS=off take
+# nothing from it; of a folder that has other files only verdicts are removed with age. In: BUILD, CELLC, CC,
+# CXX, SAN. The last line is the sum.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/ladder/emulated.sh
 source "$here/../ladder/emulated.sh"
 if ! sanitizes || [[ -n ${SAN:-} ]]; then
-    echo "verdicts: $([[ -n ${SAN:-} ]] && echo "not with sanitizers" || echo "no C++ compiler with AddressSanitizer")"
+    [[ -n ${SAN:-} ]] && why="not with sanitizers" || why="no C++ compiler with AddressSanitizer"
+    echo "verdicts: $why"
     skipped=1
     finish
 fi
@@ -21,8 +23,8 @@ cp -a "$root"/tests/{ladder,emulator,slots.sh} "$copy/tests/"
 cp -a "$build"/{config.mk,runtime,libcell.a,ladder,libladder.a} "$copy/build/"
 unset POOL FULL MAKEFLAGS MAKEOVERRIDES MAKELEVEL
 
-# WANTED HOW VARIABLES...: an instance on the emulator of the copy. Its verdict must be made ("passed", "failed") or be there
-# ("kept").
+# WANTED HOW VARIABLES...: an instance on the emulator of the copy. Its verdict must be made ("passed",
+# "failed") or be there ("kept").
 comes_to() {
     local wanted=$1 how=$2 said got
     shift 2
@@ -36,7 +38,8 @@ comes_to() {
         emulate "$0"
         echo "$passed $failed $kept"' "$out" 2>&1)
     got=$(tail -n 1 <<<"$said" | awk '
-        { print ($2 > 0 ? "failed" : $3 > 0 && $3 == $1 ? "kept" : $1 > 0 && $3 == 0 ? "passed" : "nothing") }')
+        $2 > 0 { print "failed"; next }
+        { print ($3 > 0 && $3 == $1 ? "kept" : $1 > 0 && $3 == 0 ? "passed" : "nothing") }')
     if [[ $got == "$wanted" ]]; then
         passed=$((passed + 1))
     else
@@ -61,9 +64,21 @@ planted() {
     comes_to kept "$what, mended"
 }
 
+# A folder of verdicts in which a user has files of this age, too.
+mkdir -p "$work/kept/ab"
+verdict=$work/kept/ab/$(printf '0%.0s' {1..62})
+others=("$work/kept/letter.txt" "$work/kept/ab/letter.txt")
+touch -d '40 days ago' "$verdict" "${others[@]}"
+
 "$CELLC" emit "$root/specs/layernorm.cell" --schedule map -o "$out/layernorm" >/dev/null
 echo "layernorm layernorm 2,3,9 3,5,70" >"$out/list"
 comes_to passed "the first time"
+if [[ ! -e $verdict && -e ${others[0]} && -e ${others[1]} ]]; then
+    passed=$((passed + 1))
+else
+    echo "FAIL of the folder of verdicts those of 40 days are removed, and nothing else"
+    failed=$((failed + 1))
+fi
 comes_to kept "the second time"
 comes_to passed "VERDICTS=off" VERDICTS=off
 comes_to passed "FULL=1" FULL=1
@@ -79,8 +94,10 @@ cp "$work/sound" "$out/layernorm/layernorm.cu"
 planted "an emitted plan" "$out/layernorm/layernorm.c" 's/CELL_X_CEILDIV/CELL_X_MIN/'
 planted "an emitted reference" "$out/layernorm/layernorm_ref.c" 's/sqrt(va/1 + sqrt(va/'
 planted "the emulator" "$copy/tests/emulator/cell_emu_sync.cc" 's/(l ^ other) &/(l ^ other ^ 1) \&/'
-planted "what kernels see of the emulator" "$copy/tests/emulator/cell_emu_device.h" 's/CELL_EMU_XOR, v, mask/CELL_EMU_XOR, v, mask ^ 1/'
-planted "the device library" "$copy/runtime/device/cell_device_reduce.cuh" '0,/cell_add(a, b)/s//cell_add(a, 2 * b)/'
+planted "what kernels see of the emulator" "$copy/tests/emulator/cell_emu_device.h" \
+    's/CELL_EMU_XOR, v, mask/CELL_EMU_XOR, v, mask ^ 1/'
+planted "the device library" "$copy/runtime/device/cell_device_reduce.cuh" \
+    '0,/cell_add(a, b)/s//cell_add(a, 2 * b)/'
 planted "the runtime" "$copy/runtime/expr.c" '/^    case CELL_X_MAX:/,/break/s/a > b/a < b/'
 planted "the ladder" "$copy/ladder/judge.c" 's/total.failed += !ok;/total.failed += ok;/'
 finish
