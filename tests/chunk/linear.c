@@ -147,20 +147,20 @@ static const char *value(Maker *m)
 
 /* ---- the recurrence */
 
-/* What multiplies an element of the state; "": nothing. key: it may vary over keys. */
-static const char *decay(Maker *m, char index)
+/* What multiplies an element of the state, with the operator behind it; "": nothing. */
+static const char *decay(Maker *m)
 {
     int kind = m->states > 1 ? below(m, 2) : below(m, 5);
     const char *name = TEXT(m, "a%d", m->names++);
     switch (kind) {
     case 0: return "";
     case 1: return TEXT(m, "%s * ", number(m));
-    case 2: case 3:
-        buf_f(&m->equations, "    %s%s = %s(%s%s);\n", name, ranges(m, kind == 2 ? "hi" : "hpr", true),
-              kind == 2 ? "sigmoid" : "cos", input(m, kind == 2 ? "hi" : "hpr"),
-              at(m, kind == 2 ? "hi" : "hpr"));
-        (void)index;
-        return TEXT(m, "%s%s * ", name, at(m, kind == 2 ? "hi" : "hpr"));
+    case 2: case 3: {
+        const char *axes = kind == 2 ? "hi" : "hpr";
+        buf_f(&m->equations, "    %s%s = %s(%s%s);\n", name, ranges(m, axes, true),
+              kind == 2 ? "sigmoid" : "cos", input(m, axes), at(m, axes));
+        return TEXT(m, "%s%s * ", name, at(m, axes));
+    }
     default:
         return TEXT(m, "(sigmoid(%s%s) * %s%s) * ", input(m, "hi"), at(m, "hi"), input(m, "hpr"),
                     at(m, "hpr"));
@@ -214,7 +214,7 @@ static const char *next_value(Maker *m, int a)
         return repeated(m);
     for (int i = 0; i < m->states; i++)
         if (i == a || i == (a + 1) % m->states || chance(m, 40))    /* a ring, so that all feed one another */
-            buf_f(&b, "%s%s%s", b.len ? " + " : "", decay(m, 'i'), element(m, state_name(m, i), 'i'));
+            buf_f(&b, "%s%s%s", b.len ? " + " : "", decay(m), element(m, state_name(m, i), 'i'));
     int corrections = below(m, 3), writes = below(m, 3);
     for (int i = 0; i < corrections; i++)
         buf_f(&b, " %c %s", chance(m, 30) ? '-' : '+',

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The proof that states can go in chunks. What it says of every spec with a state, in every value of its
-# options, and of the cells beside this, is exactly specs.txt and cells.txt (BLESS=1 writes them anew: read
-# them before they are committed). The normal form that it found is the step, to 1e-12: of all of them, and
+# options, and of the cells beside this, is exactly specs.txt and cells.txt (BLESS=1 writes them again:
+# read them before they are committed). The normal form that it found is the step, to 1e-12: of all of them, and
 # of N random cells (150), which must qualify, and with a term more that is not linear must be refused for
 # that (step.c). A form that is broken in one place is seen to be none. Walked in chunks of steps, the form gives
 # what the steps do (chunked.c).

@@ -88,7 +88,8 @@ for name in "${names[@]}"; do
     [[ $name == repeat ]] || shape "$name"      # that one is a part of others
 done
 
-# limit WORDS SAID [COMMAND...]: the spec on stdin is refused with SAID, and the table of docs/language.md has WORDS.
+# limit WORDS SAID [COMMAND...]: the spec on stdin is refused with SAID, and the table of docs/language.md has
+# WORDS.
 limit() {
     local command=("${@:3}")
     ((${#command[@]})) || command=(emit -o "$out/files")
@@ -101,6 +102,8 @@ limit() {
     if sed -n '/^## Limits/,$p' "$root/docs/language.md" | grep -qF "$1"; then pass; else fail "docs/language.md has no '$1'"; fi
 }
 cell() { printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n%s\n}\n' "$1"; }
+# COUNT BODY: f1 to fCOUNT-1 by their body, in which %d is the number of the one before.
+fns() { local k; for ((k = 1; k < $1; k++)); do printf "fn f%d(u) = $2; " $k $((k - 1)); done; }
 listed() { local k; for ((k = $2; k < $3; k++)); do printf '%s%d%s' "$1" "$k" "$4"; done; }     # A FROM TO B: A0B A1B ...
 
 if ((!$#)); then
@@ -114,15 +117,21 @@ if ((!$#)); then
     limit '8 (7 of a complex' 'at most 8 are possible' < <(cell "input z[1$(times ', 1' 8)]; y[i] = x[i];")
     limit '| 32,' 'more than 32 indices' < <(cell "y[i] = $(listed 'sum[k' 0 33 ':2] ')($(listed 'k' 0 33 ' + ')x[i]);")
     # More iterations than values may wait for each other: each is computed when the one before it is there.
-    cell "repeat k:4096 { carry a[N] = 0; b[i:N] = a[i] + 0.25; a'[i] = b[i] + x[i]; } y[i] = a[i] - 4096 * x[i];" >"$out/many.cell"
+    cell "repeat k:4096 { carry a[N] = 0; b[i:N] = a[i] + 0.25; a'[i] = b[i] + x[i]; }
+        y[i] = a[i] - 4096 * x[i];" >"$out/many.cell"
     within 'iterations' run "$out/many.cell" --dim N=1 --steps 1 --batch 1
     says '1024'
-    # A step that the reference computes in several functions; check compiles it, which counts for no more than its time.
-    if "$cellc" emit --kind c "$here/many_iterations.cell" 2>"$said" | grep -q 'step_backward_parts\['; then pass; else fail 'no parts'; fi
+    # A step that the reference computes in several functions; check compiles it, which counts for no more than its
+    # time.
+    if "$cellc" emit --kind c "$here/many_iterations.cell" 2>"$said" | grep -q 'step_backward_parts\['; then
+        pass
+    else
+        fail 'no parts'
+    fi
     "$cellc" check "$here/many_iterations.cell" --dim N=3 >"$said" 2>&1 || fail 'many_iterations: check fails'
     says ' 0 failed'
     limit '| calls inside each other | 64 |' 'more than 64 calls inside each other' < <(
-        cell "fn f0(u) = u; $(for ((k = 1; k < 66; k++)); do printf 'fn f%d(u) = f%d(u); ' $k $((k - 1)); done) y[i] = f65(x[i]);")
+        cell "fn f0(u) = u; $(fns 66 'f%d(u)') y[i] = f65(x[i]);")
     limit '| 4096 |' 'from 0 to 4096 iterations' < <(
         cell "repeat n:4097 { carry a[N] = x[i]; a'[i] = a[i]; } y[i] = a[i];")
     limit '8 MB' 'it has more than 8 MB' < <(cell 'y[i] = x[i];'; head -c 9000000 /dev/zero | tr '\0' ' ')
@@ -130,13 +139,15 @@ if ((!$#)); then
     limit '| 2^28, 2^48 |' '2^28 is the largest' < <(cell 'dim M = 268435457; input z[M]; y[i] = x[i] + z[0];')
     limit '| places that constant' 'at most 4096' < <(cell 'z[5000] = 1; y[i] = x[i] + sum[k] z[k];')
     limit '4000 inside each other, through' 'inside each other' < <(
-        cell "fn f0(u) = u; $(for ((k = 1; k < 6; k++)); do printf 'fn f%d(u) = %sf%d(u); ' $k "$(times '-' 1000)" $((k - 1)); done) y[i] = f5(x[i]);")
+        cell "fn f0(u) = u; $(fns 6 "$(times '-' 1000)f%d(u)") y[i] = f5(x[i]);")
     limit '| values that a `grad`' 'makes more than 10000 values' < <(
-        cell "fn f0(u) = tanh(u) * u; $(for ((k = 1; k < 10; k++)); do printf 'fn f%d(u) = grad(f%d(u) * u, u); ' $k $((k - 1)); done) y[i] = f9(x[i]);")
+        cell "fn f0(u) = tanh(u) * u; $(fns 10 'grad(f%d(u) * u, u)') y[i] = f9(x[i]);")
     limit '512, and as many' '4095 arrays in memory; at most 512' < <(shape_repeat_shared)
     limit '96: an equation' 'arrays, and a kernel takes 96' < <(shape_params)
-    limit '| values that wait for each other there | 4000' 'more than 4000 values wait for each other' run --dim N=2 --steps 1 < <(
-        cell "z[i] = x[i]; repeat k:4096 { carry a[N] = z[i]; a'[i] = a[i] + 0.001 * x[i]; } y[i] = grad(a[i] * a[i], z[i]);")
+    limit '| values that wait for each other there | 4000' 'more than 4000 values wait for each other' \
+        run --dim N=2 --steps 1 < <(
+        cell "z[i] = x[i]; repeat k:4096 { carry a[N] = z[i]; a'[i] = a[i] + 0.001 * x[i]; }
+            y[i] = grad(a[i] * a[i], z[i]);")
     limit '2^28 elements of one' 'more than 268435456 elements' run --dim N=2 --steps 1 < <(
         cell 'z[j:16384, k:32768] = x[0] + j * k; y[i] = x[i] + z[7,i + 1];')
     limit '| 256: inputs' 'at most 256' < <(cell "$(listed 'input p' 0 129 '; ') y[i] = x[i] + $(listed 'p' 0 129 ' + ')0;")

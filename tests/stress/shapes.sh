@@ -274,8 +274,10 @@ shape_gates() {
     printf "    h'[i] = tanh(%s);\n    y[i] = h'[i];\n}\n" "$s"
 }
 shape_gates_1000() {
-    printf 'cell s {\n    dim N = 16;\n    input x[N];\n    param W[1000, N], b[1000];\n    state h[N];\n    output y[N];\n'
-    printf "    g[k:1000] = sigmoid(sum[j] W[k,j] * h[j] + b[k]);\n    h'[i] = tanh(x[i] + sum[k] W[k,i] * g[k]);\n    y[i] = h'[i];\n}\n"
+    printf 'cell s {\n    dim N = 16;\n    input x[N];\n    param W[1000, N], b[1000];\n'
+    printf '    state h[N];\n    output y[N];\n'
+    printf '    g[k:1000] = sigmoid(sum[j] W[k,j] * h[j] + b[k]);\n'
+    printf "    h'[i] = tanh(x[i] + sum[k] W[k,i] * g[k]);\n    y[i] = h'[i];\n}\n"
 }
 shape_gates_apart() {
     printf 'cell s {\n    dim N = 16;\n    input x[N];\n    state h[N];\n    output y[N];\n'
@@ -323,7 +325,9 @@ shape_repeat() {
 shape_repeat_small() { shape_repeat "a'[i] = 0.5 * a[i] + x[i];"; }
 shape_repeat_shared() { shape_repeat "a'[i] = tanh(a[i]) * sin(a[i]);"; }
 shape_repeat_sum() { shape_repeat "a'[i] = a[i] * sum[j] a[j] * x[j];"; }
-shape_repeat_branches() { shape_repeat "b[i:N] = a[i] * a[i] + sin(a[i]); a'[i] = x[i] > n ? b[i] * x[i] : 3 * x[i];"; }
+shape_repeat_branches() {
+    shape_repeat "b[i:N] = a[i] * a[i] + sin(a[i]); a'[i] = x[i] > n ? b[i] * x[i] : 3 * x[i];"
+}
 shape_repeats() {
     printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n    repeat n:64 { repeat m:64 {\n        carry a[N] = x[i];\n'
     printf "        a'[i] = tanh(a[i]) * sin(a[i]);\n    } carry b[N] = x[i]; b'[i] = b[i] + a[i]; }\n    y[i] = b[i];\n}\n"
