@@ -218,8 +218,8 @@ static const KirExpr *rounded_node(ExprPrinter *p, NodeId id)
     bool negative;
     if (!is_product(p, id, factors, &negative))
         return as_real(p, id);
-    const KirExpr *a = as_real(p, factors[0]), *product = kir_call2(p->kir, "cell_mul", a,
-                                                                    as_real(p, factors[1]));
+    const KirExpr *a = as_real(p, factors[0]);
+    const KirExpr *product = kir_call2(p->kir, "cell_mul", a, as_real(p, factors[1]));
     return negative ? real_op(p, OP_NEG, &product, 1) : product;
 }
 
@@ -234,8 +234,8 @@ static const KirExpr *fused_node(ExprPrinter *p, const Node *n)
         const KirExpr *a = as_real(p, x[0]);
         return real_op(p, op, (const KirExpr *[]){ a, as_real(p, x[1]) }, 2);
     }
-    const KirExpr *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other =
-        rounded_node(p, x[1 - of]);
+    const KirExpr *a = as_real(p, factors[0]), *b = as_real(p, factors[1]);
+    const KirExpr *other = rounded_node(p, x[1 - of]);
     negative ^= minus && of == 1;
     a = negative ? kir_neg(p->kir, a) : a;
     other = minus && of == 0 ? kir_neg(p->kir, other) : other;
@@ -276,12 +276,10 @@ static bool is_gelu_slope(ExprPrinter *p, const Node *n, NodeId *x)
     *x = density[0];
     return is_in_place(p, cdf[1], OP_ADD, sum) && is_in_place(p, sum[1], OP_ERF, of_erf) &&
            is_in_place(p, of_erf[0], OP_MUL, scaled) && scaled[0] == *x &&
-               is_in_place(p, density[1], OP_MUL, bell) &&
-           is_in_place(p, bell[1], OP_EXP, of_exp) && is_in_place(p, of_exp[0], OP_NEG, of_neg) &&
-           is_in_place(p, of_neg[0], OP_MUL, half) && is_in_place(p, half[1], OP_MUL, square) && square[0] ==
-               *x &&
-           square[1] == *x && is_number(p, cdf[0], 0.5) && is_number(p, sum[0], 1) &&
-               is_number(p, half[0], 0.5) &&
+           is_in_place(p, density[1], OP_MUL, bell) && is_in_place(p, bell[1], OP_EXP, of_exp) &&
+           is_in_place(p, of_exp[0], OP_NEG, of_neg) && is_in_place(p, of_neg[0], OP_MUL, half) &&
+           is_in_place(p, half[1], OP_MUL, square) && square[0] == *x && square[1] == *x &&
+           is_number(p, cdf[0], 0.5) && is_number(p, sum[0], 1) && is_number(p, half[0], 0.5) &&
            is_number(p, scaled[1], 0.70710678118654752440) && is_number(p, bell[0], 0.39894228040143267794);
 }
 

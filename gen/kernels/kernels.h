@@ -1,6 +1,6 @@
-/* kernels.h: what the kernels around the walk share that are printed as text; those that are built as trees have code.h. kernels.c has frames and loops,
- * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c and
- * kernels_column.c have a kind of kernel each; kernels_past.c and kernels_window.c those of sums over the past. */
+/* kernels.h: what the kernels around the walk share that are printed as text; those that are built as trees
+ * have code.h. kernels.c has frames and loops, kernels_value.c reads, writes and expressions; kernels_map.c,
+ * kernels_row.c and kernels_column.c have a kind of kernel each; kernels_past.c those of sums over the past. */
 #ifndef CELLC_KERNELS_H
 #define CELLC_KERNELS_H
 
@@ -86,7 +86,7 @@ typedef struct KernelHooks {
                                                    * the axis's index */
     /* an index's text for the first of neighbours */
     const char *(*first_unit)(const Kernel *k, const char *index);
-    /* so many units of a thread lie side by side there, or 0 */
+    /* how many units of a thread lie side by side there, or 0 */
     int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);
 
     /* ---- reads */
@@ -102,7 +102,7 @@ typedef struct KernelHooks {
     /* what another group of the step made, or s */
     const char *(*left)(Kernel *k, NodeId id, const char *s, bool carried);
     const char *(*once)(Kernel *k, NodeId id);    /* a local with a value that several steps share; or NULL */
-    const char *(*reduce)(Kernel *k, NodeId id);  /* of a reduction that it has at hand; or NULL */
+    const char *(*reduce)(Kernel *k, NodeId id);  /* of a reduction that it has computed; or NULL */
 
     /* ---- writes */
     bool (*takes)(Kernel *k, int slot, const char *value);        /* what would go to a buffer goes
@@ -256,10 +256,15 @@ const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in i
 const char *k_saved_state(Kernel *k, const Read *r);            /* address of a state before its step, in memory */
 const char *k_body(Kernel *k, NodeId body, Named *named);
 void k_forget(Kernel *k, Named *named);
-/* Per node, how often a value uses it; to be cleared. Is a condition, or a whole number, as short as a name would be? */
+/* Per node, how often a value uses it; to be cleared. */
 int *k_count_uses(Kernel *k, NodeId body);
 void k_clear_uses(Kernel *k, NodeId body, int *uses);
+/* Is a condition, or a whole number, as short as a name would be? */
 bool k_is_short(const Kernel *k, NodeId id);
+/* A read of another step has places in the reader's step: gives the new index that stands for it in r's map,
+ * to be bound; -1: no place has it. */
+IndexId k_readers_step(Module *m, Read *r);
+Read k_past(Module *m, const Read *of);            /* of a history, in place of a step before the call */
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
 /* Stores the value of an array's element at the indices in scope, to all places where it is kept. */

@@ -122,8 +122,8 @@ Code *code_new(Kernel *k, const char *name)
 {
     Module *m = k->p->m;
     Code *x = arena_alloc(m->arena, sizeof *x);
-    *x = (Code){ .k = k, .kir = kir_new(m->arena, name, k->threads), .indices = k->indices, .values =
-                 k->values };
+    *x = (Code){ .k = k, .kir = kir_new(m->arena, name, k->threads), .indices = k->indices,
+                 .values = k->values };
     x->index = arena_alloc(m->arena, sizeof *x->index * (size_t)x->indices);
     x->value = arena_alloc(m->arena, sizeof *x->value * (size_t)x->values);
     x->printer = (ExprPrinter){ .m = m, .real = k->real, .kir = x->kir, .nodes = &code_nodes, .data = x,
@@ -186,8 +186,8 @@ void code_print_once(Plan *p, Kir *kernel, const char **name, Buf *out)
 
 void code_comment(Code *x, NodeId id)
 {
-    const char *name = k_node(x->k, id)->name, *place = source_place(x->k->p->m, k_node(x->k, id)->span,
-                                                                     true);
+    const char *name = k_node(x->k, id)->name;
+    const char *place = source_place(x->k->p->m, k_node(x->k, id)->span, true);
     if (name)
         kir_comment(x->kir, k_text(x->k, "%s%s%s", name, *place ? ", " : "", place));
     else if (*place)

@@ -1,7 +1,7 @@
 /* kernels_column.c: COLUMN groups, sums over batch and time. In comes a group of such sums over the same
  * columns; out go two kernels: rows are cut into chunks, whose sums the first leaves in a buffer of
  * partial sums and the second adds in order. Where a ROW kernel reads the same rows, it leaves the partial
- * sums (its block takes every so many rows), and there is no first kernel. How many chunks there are
+ * sums (a block takes rows at equal distances), and there is no first kernel. How many chunks there are
  * follows from sizes. */
 #include <string.h>
 
@@ -141,7 +141,7 @@ const Fused *column_ahead(const Program *pr, const Group *g)
     return f && f->ahead ? f : NULL;
 }
 
-/* What the kernel before left: so many partial sums of each column. */
+/* How many partial sums of each column the kernel before left. */
 static const KirExpr *chunks_of(Code *x, const KirExpr *rows, const KirExpr *columns)
 {
     const Group *g = x->k->g;
@@ -161,8 +161,7 @@ static const KirExpr *chunks_of(Code *x, const KirExpr *rows, const KirExpr *col
 
 /* A part's sum of a column, from the partial sums of the i-th array. */
 static const KirExpr *part_sum(Code *x, int i, const KirExpr *chunks, const KirExpr *columns,
-                               const KirExpr *column,
-                               const KirExpr *begin, const KirExpr *end)
+                               const KirExpr *column, const KirExpr *begin, const KirExpr *end)
 {
     const Group *g = x->k->g;
     const KirExpr *sum = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x), 1, false);
@@ -201,9 +200,8 @@ static void column_totals(Code *x)
     Kir *k = x->kir;
     Group *g = x->k->g;
     const NodeId *arrays = g->arrays.data;
-    const KirExpr *width = code_int(x, COLUMN_WIDTH), *parts = code_int(x, g->threads_2 / COLUMN_WIDTH),
-        *first;
-    const KirExpr *thread = kir_special(k, KP_THREAD, 0), *sum[64], *own[64];
+    const KirExpr *width = code_int(x, COLUMN_WIDTH), *parts = code_int(x, g->threads_2 / COLUMN_WIDTH);
+    const KirExpr *first, *thread = kir_special(k, KP_THREAD, 0), *sum[64], *own[64];
     const KirExpr *scratch = kir_shared_array(k, "scratch", code_real(x), code_int(x, g->threads_2));
     const KirExpr *rows = code_let(x, "rows", code_rows(x));
     const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
@@ -250,7 +248,7 @@ static const char *name_of(const Kernel *k, NodeId id)
     return k->value[id] + strlen("sum");
 }
 
-/* Nobody sums what nobody wants. */
+/* Sums run only where the call wants one of them. */
 void column_open(Kernel *k, const Group *sums)
 {
     const char *partial = k_written(k, REF_BUFFER, sums->partial, k->p->compute);

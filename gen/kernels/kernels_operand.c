@@ -209,48 +209,22 @@ static const KirExpr *load_array(Code *x, const Read *r)
     return load_storage(x, r, st, code_pointer(x, REF_NODE, r->id, st->dtype), false);
 }
 
-/* An index that was made while the kernel is built. */
-static void make_room(Code *x, IndexId i)
+/* The index stands for the reader's step, as x->t has it before the read goes to another. */
+static void bind_readers_step(Code *x, IndexId here)
 {
-    if (i < x->indices)
-        return;
-    x->index = arena_grow(x->kir->arena, x->index, sizeof *x->index * (size_t)x->indices,
-                          sizeof *x->index * (size_t)(i + 64));
-    memset(x->index + x->indices, 0, sizeof *x->index * (size_t)(i + 64 - x->indices));
-    x->indices = i + 64;
-}
-
-/* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
-static Read with_own_map(Code *x, const Read *r)
-{
-    Module *m = x->k->p->m;
-    const IndexId time = IX_TIME;
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r->nmap + 1));
-    Read own = *r;
-    bool uses = false;
-    for (int i = 0; i < r->nmap; i++)
-        uses |= ix_uses(r->map[i], IX_TIME);
-    if (!uses)
-        return own;
-    IndexId here = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
-    const IxExpr *to = ix_index(m, here);
-    make_room(x, here);
+    if (here >= x->indices) {
+        x->index = arena_grow(x->kir->arena, x->index, sizeof *x->index * (size_t)x->indices,
+                              sizeof *x->index * (size_t)(here + 64));
+        memset(x->index + x->indices, 0, sizeof *x->index * (size_t)(here + 64 - x->indices));
+        x->indices = here + 64;
+    }
     x->index[here] = x->printer.nodes->index(&x->printer, IX_TIME);
-    for (int i = 0; i < r->nmap; i++)
-        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
-    own.map = map;
-    return own;
 }
 
 /* The value of a step before the call. */
 static const KirExpr *load_past(Code *x, const Read *of)
 {
-    Module *m = x->k->p->m;
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
-    map[0] = ir_history_place(m, of->past, of->step);
-    for (int i = 0; i < of->npast; i++)
-        map[1 + i] = of->past_map[i];
-    Read r = { .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };
+    Read r = k_past(x->k->p->m, of);
     return load_tensor(x, &r);
 }
 
@@ -259,7 +233,11 @@ static const KirExpr *load_past(Code *x, const Read *of)
 static const KirExpr *load_at_step(Code *x, const Read *of)
 {
     const KirExpr *t = x->t, *row = x->row, *past = of->past >= 0 ? load_past(x, of) : NULL;
-    const Read own = with_own_map(x, of), *r = &own;
+    Read own = *of;
+    const Read *r = &own;
+    IndexId here = k_readers_step(x->k->p->m, &own);
+    if (here >= 0)
+        bind_readers_step(x, here);
     if (!mutate("unmoved-step"))
         x->t = code_sub(x, ix_node(&x->printer, r->step), x->printer.nodes->start(&x->printer));
     x->row = NULL;
@@ -355,8 +333,8 @@ static const KirExpr *reduce_in_place(Code *x, NodeId id)
     if (extreme)
         kir_assign(x->kir, sum, kir_call2(x->kir, r.reduce == R_MAX ? "cell_max" : "cell_min", sum, term));
     else
-        kir_add(x->kir, (KirStmt){ .kind = KI_ASSIGN, .op = r.reduce == R_PROD ? KB_MUL : KB_ADD, .x =
-                                   { sum, term } });
+        kir_add(x->kir, (KirStmt){ .kind = KI_ASSIGN, .op = r.reduce == R_PROD ? KB_MUL : KB_ADD,
+                                   .x = { sum, term } });
     for (int i = r.nbound - 1; i >= 0; i--) {
         kir_close(x->kir, loops[i]);
         x->index[r.bound[i]] = before[i];
@@ -416,8 +394,8 @@ static const KirExpr *start_of(ExprPrinter *e)
     return index_of(e, IX_START);
 }
 
-const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .size = size_of, .start =
-                               start_of };
+const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .size = size_of,
+                               .start = start_of };
 
 /* ---- locals for what an expression uses more than once ---- */
 

@@ -159,8 +159,7 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
 
 /* ---- histories ---- */
 
-/* What a history's kernel has at hand: the history, the root of what it gets, where it goes, and its
- * sizes. */
+/* A history's kernel: the history, the root of what it gets, where it goes, and its sizes. */
 typedef struct Last {
     const Tensor *of;
     const Node *root;
@@ -184,8 +183,8 @@ static void copy_places(Code *x, const Last *l)
 {
     Kir *k = x->kir;
     bool whole = l->of->dtype == DT_I32;
-    const KirExpr *from = code_pointer(x, REF_TENSOR, x->k->history, l->of->dtype), *n, *steps =
-        code_steps(x);
+    const KirExpr *from = code_pointer(x, REF_TENSOR, x->k->history, l->of->dtype);
+    const KirExpr *n, *steps = code_steps(x);
     KirOpen another = kir_if(k, code_binary(x, KB_NE, from, l->to));
     const KirExpr *others = code_let(x, "others", code_sub(x, l->places, steps));
     const KirExpr *all = code_mul(x, code_mul(x, code_batch(x), others), l->pieces);

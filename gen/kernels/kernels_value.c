@@ -609,20 +609,36 @@ static const char *load_array(Kernel *k, const Read *r)
     return left_value(k, r->id, s, false);
 }
 
-/* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
-static Read with_own_map(Kernel *k, const Read *r)
+IndexId k_readers_step(Module *m, Read *r)
 {
-    Module *m = k->p->m;
     const IndexId time = IX_TIME;
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r->nmap + 1));
-    Read own = *r;
     bool uses = false;
     for (int i = 0; i < r->nmap; i++)
         uses |= ix_uses(r->map[i], IX_TIME);
     if (!uses)
-        return own;
+        return -1;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)r->nmap);
     IndexId here = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
     const IxExpr *to = ix_index(m, here);
+    for (int i = 0; i < r->nmap; i++)
+        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
+    r->map = map;
+    return here;
+}
+
+Read k_past(Module *m, const Read *of)
+{
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
+    map[0] = ir_history_place(m, of->past, of->step);
+    for (int i = 0; i < of->npast; i++)
+        map[1 + i] = of->past_map[i];
+    return (Read){ .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };
+}
+
+/* The index stands for the reader's step, as k->t has it before the read goes to another. */
+static void bind_readers_step(Kernel *k, IndexId here)
+{
+    Module *m = k->p->m;
     if (here >= k->indices) {
         k->index = arena_grow(m->arena, k->index, sizeof *k->index * (size_t)k->indices,
                               sizeof *k->index * (size_t)(here + 64));
@@ -633,21 +649,12 @@ static Read with_own_map(Kernel *k, const Read *r)
         k->indices = here + 64;
     }
     k->index[here] = k_text(k, "(t0 + %s)", k->t);
-    for (int i = 0; i < r->nmap; i++)
-        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
-    own.map = map;
-    return own;
 }
 
 /* The value of a step before the call. */
 static const char *load_past(Kernel *k, const Read *of)
 {
-    Module *m = k->p->m;
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
-    map[0] = ir_history_place(m, of->past, of->step);
-    for (int i = 0; i < of->npast; i++)
-        map[1 + i] = of->past_map[i];
-    Read r = { .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };
+    Read r = k_past(k->p->m, of);
     return load_history(k, &r, &k->pr->tensor[of->past]);
 }
 
@@ -656,7 +663,11 @@ static const char *load_past(Kernel *k, const Read *of)
 static const char *load_at_step(Kernel *k, const Read *of)
 {
     const char *t = k->t, *row = k->row, *past = of->past >= 0 ? load_past(k, of) : NULL;
-    const Read own = with_own_map(k, of), *r = &own;
+    Read own = *of;
+    const Read *r = &own;
+    IndexId here = k_readers_step(k->p->m, &own);
+    if (here >= 0)
+        bind_readers_step(k, here);
     if (!mutate("unmoved-step"))
         k->t = k_text(k, "(%s - t0)", ix_text(&k->printer, r->step));
     k->row = NULL;
@@ -1127,7 +1138,8 @@ void k_store_value(Kernel *k, NodeId id, const char *value)
     const char *p = k_written(k, REF_NODE, id, st->dtype);
     const char *e = k->two ? at_first(k, lin) : ix_text(&k->printer, lin);
     Stored s = { .st = st, .slot = st->slot, .lin = lin, .pitch = pitch, .value = value, .when = p,
-                 .call = "cell_store(", .where = add_text(k, p, place_text(k, row, pitch, e)), .out = k->out };
+                 .call = "cell_store(", .out = k->out };
+    s.where = add_text(k, p, place_text(k, row, pitch, e));
     bool optional = k_may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     if (k->hooks->stores)
         k->hooks->stores(k, &s);

@@ -78,7 +78,8 @@ int walk_depth(int64_t registers)
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
 const char *walk_step_or_last(Kernel *k, const char *n)
 {
-    return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
+    bool forward = k->pr->dir == FORWARD;
+    return k_text(k, forward ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
 }
 
 void walk_declare_reads(Kernel *k, const PanelLoop *l)
@@ -112,8 +113,8 @@ void walk_next_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, walk_step_or_last(k, k_text(k, "begin + %d + u", depth)),
-             l->number);
+    const char *step = walk_step_or_last(k, k_text(k, "begin + %d + u", depth));
+    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step, l->number);
 }
 
 void walk_take_reads(Kernel *k, const PanelLoop *l, int depth)
