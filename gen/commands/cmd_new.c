@@ -101,7 +101,7 @@ int cmd_new(int argc, char **argv)
     const char *fault = rc < 0 ? cell_name_fault(c, operands[0]) : NULL;
     if (rc < 0 && strlen(operands[0]) > MAX_NAME)
         rc = usage_error(&help, "a name has at most %d characters", MAX_NAME);
-    if (rc < 0 && foreign_reduction(c, intern_f(c, "%s_j", operands[0])))
+    if (rc < 0 && names_reduction(operands[0]))
         fault = "it is the name of a reduction";
     if (fault)
         rc = usage_error(&help, "a cell cannot be called '%s': %s", operands[0], fault);

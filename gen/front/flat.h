@@ -271,7 +271,7 @@ struct Flat {
 
 /* names.c */
 Symbol *scope_find(const Scope *s, const char *name);
-/* "i,j", of so many axes, for what a message says to write. */
+/* "i,j": an index for each of `rank` axes, for what a message says to write. */
 const char *index_letters(Flat *f, int rank);
 /* What the user wrote there, or "...". */
 const char *source_text(Flat *f, Span s);

@@ -387,8 +387,7 @@ static void differs(Walk *w, const IxExpr *d)
         add_fact(w, ix_sub(m, back, one));
 }
 
-/* A condition that a definition holds is of the definition's indices: what stands for them where it is read.
- * */
+/* A condition that a definition holds is of the definition's indices: what stands for them at a read. */
 typedef struct Reading {
     const FExpr *read;            /* of the definition */
     const struct Reading *around; /* that of the definition in which it is read */

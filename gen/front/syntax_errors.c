@@ -81,7 +81,7 @@ static bool explain_foreign_reduction(Parser *p, const Token *t, const Expected 
     }
     if ((t->code != '=' && !is_word(t, "in")) || p->prev.code != NAME || !in_brackets(p) ||
         p->open[p->nopen - 1].with != '[' ||
-        !foreign_reduction(p->c, intern_f(p->c, "%s_j", word_before(p, p->open[p->nopen - 1].span.lo))))
+        !names_reduction(word_before(p, p->open[p->nopen - 1].span.lo)))
         return false;
     error_at(p, t->span, "the range of an index stands behind ':', as in sum[%s:N]", p->prev.text);
     return true;
@@ -513,11 +513,6 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
-static bool is_reduction_before(Parser *p)
-{
-    return foreign_reduction(p->c, intern_f(p->c, "%s_j", word_before(p, p->prev.span.lo))) != NULL;
-}
-
 /* einsum("ij,j->i", W, x); anywhere else a string belongs to an import. */
 static bool explain_string(Parser *p, const Token *t, const Expected *e)
 {
@@ -581,7 +576,7 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
                                                    "by the range of an index, as in y[i:4] = x[i]");
         return true;
     }
-    if (t->code == ']' && before == '[' && is_reduction_before(p)) {
+    if (t->code == ']' && before == '[' && names_reduction(word_before(p, p->prev.span.lo))) {
         error_at(p, t->span, "'%s' names the indices it runs over, as in sum[j] x[j]",
                  word_before(p, p->prev.span.lo));
     } else if (t->code == ']' && before == '[') {

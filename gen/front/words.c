@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/say.h"
 #include "words.h"
 
 typedef struct Word { const char *foreign, *here; } Word;
@@ -349,6 +350,14 @@ static const char *find(const Word *table, size_t n, const char *name, size_t le
     return NULL;
 }
 
+bool names_reduction(const char *word)
+{
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        if (strcmp(word, reductions[i]) == 0)
+            return true;
+    return false;
+}
+
 const char *foreign_reduction(Compiler *c, const char *name)
 {
     for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++) {
@@ -497,15 +506,6 @@ const char *foreign_initialiser(const char *name)
     return FIND(initialisers, name, strlen(name));
 }
 
-/* The number of a character of n bytes of UTF-8, which is well formed. */
-static unsigned decoded(const unsigned char *s, int n)
-{
-    unsigned code = n == 2 ? s[0] & 0x1fu : n == 3 ? s[0] & 0x0fu : s[0] & 0x07u;
-    for (int i = 1; i < n; i++)
-        code = code << 6 | (s[i] & 0x3fu);
-    return code;
-}
-
 /* Characters that stand in Unicode by the hundred: what looks like ASCII and is none, and small letters and
  * digits. */
 static const char *foreign_letter(Compiler *c, unsigned code)
@@ -542,7 +542,7 @@ const char *foreign_character(Compiler *c, const char *text, size_t len)
     for (size_t i = 0; n && i < sizeof characters / sizeof *characters; i++)
         if (strlen(characters[i].foreign) == (size_t)n && memcmp(characters[i].foreign, text, (size_t)n) == 0)
             return characters[i].here;
-    return n > 1 && n <= 4 ? foreign_letter(c, decoded((const unsigned char *)text, n)) : NULL;
+    return n > 1 && n <= 4 ? foreign_letter(c, code_point((const unsigned char *)text, n)) : NULL;
 }
 
 /* "torch.tanh", "np.exp", "nn.functional.silu" */
@@ -578,9 +578,8 @@ const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, con
     if (owner_len == 4 && memcmp(owner, "self", 4) == 0)
         return intern_f(c, "what is declared is read by its name alone: %s", name);
     const char *here = foreign_function(c, name);
-    for (size_t i = 0; !here && i < sizeof reductions / sizeof *reductions; i++)
-        if (strcmp(name, reductions[i]) == 0)
-            here = intern_f(c, "a reduction names its index, as in %s[j]", name);
+    if (!here && names_reduction(name))
+        here = intern_f(c, "a reduction names its index, as in %s[j]", name);
     if (here)
         return here;
     if (is_foreign_module(owner, owner_len))
@@ -750,7 +749,7 @@ const char *foreign_value(const char *name)
         {"none", "every value is there: a state that the call does not give begins with 0"},
         {"null", "every value is there: a state that the call does not give begins with 0"},
         {"m_pi", "write pi"},
-        {"tau", "write 2 * pi"},
+        {"tau", "declare it, as in const tau = 10; a full turn is 2 * pi"},
         {"m_e", "write exp(1)"},
         {"eps", "declare it, const eps = 1e-6;"},
         {"epsilon", "declare it, const epsilon = 1e-6;"},

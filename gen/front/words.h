@@ -8,6 +8,8 @@
  * that a text begins with, of OWNER.BEHIND (behind: the text behind the '.'), of a statement's first word. NULL: not known. */
 const char *foreign_function(Compiler *c, const char *name);
 const char *foreign_reduction(Compiler *c, const char *name);
+/* Is it sum, mean, or another reduction of the language? */
+bool names_reduction(const char *word);
 const char *foreign_initialiser(const char *name);
 const char *foreign_character(Compiler *c, const char *text, size_t len);
 const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, const char *behind);

@@ -340,8 +340,8 @@ ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
 ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
 ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
 
-/* 1 + tan^2. Of all numbers of f32 and f64, the one nearest to a pole gives a tangent whose square is finite.
- * */
+/* 1 + tan^2. Of all numbers of f32 and f64, the one nearest to a pole gives a tangent whose square is
+ * finite. */
 ADJOINT(d_tan) { UNUSED; return mul(m, g, add(m, num(m, 1), mul(m, y, y))); }
 ADJOINT(d_atan) { UNUSED; return quo(m, g, add(m, num(m, 1), mul(m, x[0], x[0]))); }
 ADJOINT(d_sinh) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_COSH, x[0]))); }
