@@ -38,7 +38,7 @@ def can_write(path):
 
 
 def tree_to_build():
-    """The tree, or links to it beside a build directory of their own."""
+    """The tree, or a temporary folder of links to what it has, in which a build directory can be made."""
     if can_write(os.path.join(TREE, "build")):
         return TREE
     place = temporary("tree")
@@ -116,8 +116,7 @@ class WithTree(sdist):
         if os.path.islink(os.path.join(base_dir, "LICENSE")):
             os.unlink(os.path.join(base_dir, "LICENSE"))
         shutil.copyfile(os.path.join(TREE, "LICENSE"), os.path.join(base_dir, "LICENSE"))
-        for name in ("prebuild.py",):
-            shutil.copy(os.path.join(HERE, name), base_dir)
+        shutil.copy(os.path.join(HERE, "prebuild.py"), base_dir)
         for name in SOURCES:
             source, target = os.path.join(TREE, name), os.path.join(base_dir, "tree", name)
             os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -12,16 +12,16 @@
 #include "home.h"
 #include "toolkit.h"
 
-const char *c_compiler(void)
-{
-    const char *cc = getenv("CC");
-    return cc && *cc ? cc : "cc";
-}
-
 static const char *variable(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
+}
+
+const char *c_compiler(void)
+{
+    const char *cc = variable("CC");
+    return cc ? cc : "cc";
 }
 
 /* HOME of HOME/bin/nvcc. */

@@ -312,8 +312,7 @@ static void compile_c(Build *b, const char *stem)
     add_job(b, &w, object);
 }
 
-/* The runtime's backend with CUDA to an object: it is the only part of it that wants the toolkit's headers.
- * */
+/* The runtime's backend with CUDA, its only part that needs the toolkit's headers, to an object. */
 static void compile_backend(Build *b)
 {
     Compiler *c = b->c;

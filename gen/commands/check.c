@@ -196,10 +196,10 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
         one->first = first;
         say_progress(k, s, i, n);
         (k->judge ? judge_case : check_case)(s, b, self, one, what, &k->tally);
-        if (k->tally.verbose)
+        if (k->tally.verbose) {
             progress_end();
-        if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
+        }
     }
     progress_end();
     if (k->tally.quiet || k->own_sizes)

@@ -102,10 +102,10 @@ int cmd_explain(int argc, char **argv)
             (all ? explain : explain_summary)(g.plan, compile_lowered(g.lowered, step_passes), &out);
             if (!all)
                 buf_f(&out, "\n--all says what each operation and value costs, where it lies, and why.\n");
-            if (at)
+            if (at) {
                 explain_memory(g.plan, sizes, &out);
-            if (at)
                 explain_forms(g.plan, sizes, &out);
+            }
             put_shown(stdout, out.data, out.len, true);
         }
     }

@@ -166,7 +166,7 @@ void explain_summary(const Plan *p, Module *step, Buf *out)
     put_refusals(&e, &t);
     put_chunks(&e, step, &t);
     if (at_once)
-        table_row(e.c, &t, "in parallel", intern_f(e.c, "%s", at_once), NULL);
+        table_row(e.c, &t, "in parallel", at_once, NULL);
     if (by_step)
         table_row(e.c, &t, "step by step", by_step, NULL);
     table_row(e.c, &t, "operations", operations_words(&e), NULL);

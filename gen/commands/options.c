@@ -319,6 +319,8 @@ static int take_value(const CommandHelp *help, Compiler *c, const OptionSpec *ro
         return -1;
     case OPT_LIST:
         list = row->value;
+        if (!value[strspn(value, ", \t\n")])
+            return usage_error(help, "%s takes a %s, not '%s'", row->name, row->argument, value);
         /* One word may hold several, but for the commas of hints. */
         for (const char *gaps = hinted_schedule(c, value) ? " \t\n" : ", \t\n";
              *(value += strspn(value, gaps));) {

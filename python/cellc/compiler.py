@@ -88,11 +88,16 @@ def nvcc():
     return found if found != "none" and cc() else None
 
 
+def cc_key():
+    """(The path of the C compiler or None, its words): what a fault of it is kept under."""
+    words = os.environ.get("CC", "").split() or ["cc"]
+    return (shutil.which(words[0]), *words)
+
+
 def cc():
     """The C compiler that cellc would run; None where there is none, or where it is known to be of no use."""
-    words = os.environ.get("CC", "").split() or ["cc"]
-    found = shutil.which(words[0])
-    return found if not faults.get((found, *words)) else None
+    key = cc_key()
+    return None if faults.get(key) else key[0]
 
 
 PROBE = """#include <dlfcn.h>
@@ -105,8 +110,7 @@ double probe(double x) { return tanh(x) + !getenv("X"); }
 def cc_fault():
     """Why the C compiler that is there makes no library of any program: no headers, say, or no linker; None:
     it does. Asked after a failure only, and known from then on."""
-    words = os.environ.get("CC", "").split() or ["cc"]
-    key = (shutil.which(words[0]), *words)
+    key = cc_key()
     if key[0] and key not in faults:
         with tempfile.TemporaryDirectory(prefix="cellc-") as place:
             source = os.path.join(place, "probe.c")
@@ -114,7 +118,7 @@ def cc_fault():
                 f.write(PROBE)
             library = os.path.join(place, "probe.so")
             try:
-                done = subprocess.run([*words, "-shared", "-fPIC", source, "-o", library, "-lm", "-ldl"],
+                done = subprocess.run([*key[1:], "-shared", "-fPIC", source, "-o", library, "-lm", "-ldl"],
                                       stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                       errors="replace")
                 lines = done.stderr.splitlines() or ["no message"]
@@ -127,12 +131,11 @@ def cc_fault():
 
 def no_cc():
     """What a message says of the C compiler that is missing."""
-    words = os.environ.get("CC", "").split() or ["cc"]
-    found = shutil.which(words[0])
-    fault = faults.get((found, *words))
+    key = cc_key()
+    fault = faults.get(key)
     if not fault:
         return "there is no C compiler"
-    return f"the C compiler that is there, {found}, does not compile ({fault})"
+    return f"the C compiler that is there, {key[0]}, does not compile ({fault})"
 
 
 def headers_dir():

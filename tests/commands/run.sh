@@ -59,6 +59,9 @@ for types in "f64 f32" f64,f32 " f64, f32 "; do
     says "thrice sign=minus f32: "
     if grep -q bf16 "$said"; then fail "--dtype '$types' tests bf16"; else pass; fi
 done
+for types in ',' ' '; do
+    expect 2 "--dtype takes a TYPE, not '$types'" "$cellc" selftest "$dir/two.cell:thrice" --backend reference --dtype "$types"
+done
 # A library is not called as one of the system, which -lm would mean then; what builds it for itself finds it.
 printf 'cell m {\n    dim N;\n    input  x[N];\n    output y[N];\n    y[i] = x[i];\n}\n' >"$dir/m.cell"
 expect 0 "libm_cell.so" "$cellc" build "$dir/m.cell" --no-cuda -o "$dir/o"
