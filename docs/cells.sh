@@ -108,7 +108,7 @@ table "Without a state" "${stateless[@]}"
 echo
 echo "## In chunks of steps"
 echo
-echo "The states of these could be walked many steps at a time, as products ([design.md](design.md),"
+echo "The states of these could be walked many steps at a time, as products ([chunk](../gen/schedule/chunk/README.md),"
 echo "*chunk*); no schedule does so yet. Settings are the spec as it is, or one option with another value, or two."
 echo "\`cellc explain\` says it of any cell, and of the others which term forbids it."
 echo

@@ -32,6 +32,63 @@ if [[ $passed -lt 25 ]]; then
     echo "only $passed examples found in docs/language.md"
     failed=$((failed + 1))
 fi
+# docs/design.md takes a cell through the passes: the lines below each command stand in its output, in that order; … is any
+# lines, and at the end of a line any rest of it.
+awk -v dir="$work" '
+    /^```cell$/ { file = dir "/elman.cell"; next }
+    /^```$/ { if (file) { file = ""; next } getline
+              if (sub(/^\$ cellc /, "")) { file = sprintf("%s/dump_%d", dir, NR); command = $0; print command > file } next }
+    file { print > file }' docs/design.md
+dumps=0
+for f in "$work"/dump_*; do
+    [[ -e $f ]] || continue
+    dumps=$((dumps + 1))
+    read -r command <"$f"
+    # shellcheck disable=SC2086 # words of a command
+    (cd "$work" && "$cellc" $command) >"$f.out" 2>&1
+    lost=$(awk 'NR == FNR { out[++n] = $0; next }
+        FNR == 1 { at = 0; next }
+        $0 == "…" { gap = 1; next }
+        { want = $0; open = sub(/…$/, "", want)
+          for (i = at + 1; i <= n; i++) {
+              if (open ? index(out[i], want) == 1 : out[i] == want) break
+              if (!gap) { i = n + 1; break }
+          }
+          if (i > n) { print; exit }
+          at = i; gap = 0 }' "$f.out" "$f")
+    if [[ -z $lost ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "docs/design.md: \`cellc $command\` does not print, where the page has it: $lost"
+    fi
+done
+if ((dumps < 6)); then
+    echo "only $dumps commands found in docs/design.md"
+    failed=$((failed + 1))
+fi
+# Links between the pages, and to their sections.
+links=0
+while IFS= read -r page; do
+    while IFS= read -r target; do
+        links=$((links + 1))
+        file=${target%%#*} section=
+        [[ $target == *'#'* ]] && section=${target#*#}
+        [[ -n $file ]] && file=$(dirname "$page")/$file || file=$page
+        if [[ -e $file ]] && { [[ -z $section ]] || sed -n 's/^#\+ //p' "$file" | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g' |
+            grep -qx -- "$section"; }; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            echo "$page: there is no $target"
+        fi
+    done < <(awk '/^ *```/ { code = !code; next } !code { gsub(/`[^`]*`/, ""); print }' "$page" |
+        grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//' | grep -vE '^[a-z]+:')
+done < <(find . -name '*.md' -not -path './build*' -not -path './.*' | sort)
+if ((links < 60)); then
+    echo "only $links links found"
+    failed=$((failed + 1))
+fi
 # The table of docs/design.md that says where things are: files, and names that stand in them as words.
 places=0
 while IFS='|' read -r _ question where _; do

@@ -21,7 +21,7 @@ enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS
 /* Values of each element that a step reads. By nvcc's count those beyond none forward, and one backward, are spilled, with as many
  * numbers stored and read: forward 184, 432, 684 and 940 bytes of each for 1 to 4, backward 660, 1340, 2164 and 2876 stored for
  * 1 to 4 more. At what shared memory takes these are 0.4, 1.0, 1.6 and 2.1 us a step, and 1.3, 2.5, 4.1 and 5.4; the loop of kernels
- * loses about 3 us a step forward and 4 backward (E2, docs/performance.md), and reads them sooner. */
+ * loses about 3 us a step forward and 4 backward (bench/notes, E2), and reads them sooner. */
 enum { COLUMNS_READS_FORWARD = 2, COLUMNS_READS_BACKWARD = 3 };
 enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32 };
 

@@ -396,7 +396,7 @@ static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
 }
 
 /* Short rows, and those that take all threads several rounds. Of others one warp's rounds gain nothing: E88 of 64 x 64 took 4.36 ms
- * for 4.25 with them, since nvcc scheduled the loop of the steps so that it waits more (docs/performance.md). */
+ * for 4.25 with them, since nvcc scheduled the loop of the steps so that it waits more (bench/notes, walks on one SM). */
 static bool by_rows(const Tile *t, Copiers who)
 {
     enum { SHORT = 8 };

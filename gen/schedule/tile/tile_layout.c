@@ -109,7 +109,7 @@ static int log2_of(int n)
 }
 
 /* What the estimate is made of, in cycles of a step: fitted to layouts of E79 and E88 that were measured on an H200 in bf16
- * (docs/performance.md). A slot is what an instruction of a warp takes of its scheduler. */
+ * (bench/notes, walks on one SM). A slot is what an instruction of a warp takes of its scheduler. */
 static const struct {
     double element, padded;       /* slots: per element, of what a step computes of it; the share more where copies beyond the edge are left out */
     double vector;                /* per value of a vector that is read */
