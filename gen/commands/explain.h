@@ -2,12 +2,15 @@
 #ifndef CELLC_EXPLAIN_H
 #define CELLC_EXPLAIN_H
 
+#include "base/table.h"
 #include "emit/emit.h"
 #include "plan/plan.h"
 
 /* p: as plan_make gave it. step: the same cell before it is differentiated, in normal form; gets more nodes. */
 /* explain_summary.c: about ten lines, for a person that writes cells. */
 void explain_summary(const Plan *p, Module *step, Buf *out);
+/* Its rows, a label and words each; a row without a label goes on with the one before. */
+Table explain_rows(const Plan *p, Module *step);
 /* ---- explain.c: these, and all the rest. */
 void explain(const Plan *p, Module *step, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */

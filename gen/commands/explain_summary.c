@@ -154,24 +154,36 @@ static void put_chunks(const Explain *e, Module *step, Table *t)
     }
 }
 
+static Table summary_of(const Explain *e, Module *step)
+{
+    Table t = { 0 };
+    const char *at_once = at_once_words(e), *by_step = names_in(e, PHASE_DURING);
+    table_row(e->c, &t, "schedule", intern_f(e->c, "%s: %s", e->p->schedule->name, e->p->schedule->what),
+              NULL);
+    put_refusals(e, &t);
+    put_chunks(e, step, &t);
+    if (at_once)
+        table_row(e->c, &t, "in parallel", at_once, NULL);
+    if (by_step)
+        table_row(e->c, &t, "step by step", by_step, NULL);
+    table_row(e->c, &t, "operations", operations_words(e), NULL);
+    table_row(e->c, &t, "work", work_words(e), NULL);
+    table_row(e->c, &t, "memory", memory_words(e), NULL);
+    table_row(e->c, &t, "time goes by", time_words(e), NULL);
+    return t;
+}
+
 void explain_summary(const Plan *p, Module *step, Buf *out)
 {
     Explain e = explain_of(p, out);
-    Table t = { 0 };
-    const char *at_once = at_once_words(&e), *by_step = names_in(&e, PHASE_DURING);
+    Table t = summary_of(&e, step);
     explain_instance(&e);
     buf_f(out, "\n");
-    table_row(e.c, &t, "schedule", intern_f(e.c, "%s: %s", p->schedule->name, p->schedule->what),
-              NULL);
-    put_refusals(&e, &t);
-    put_chunks(&e, step, &t);
-    if (at_once)
-        table_row(e.c, &t, "in parallel", at_once, NULL);
-    if (by_step)
-        table_row(e.c, &t, "step by step", by_step, NULL);
-    table_row(e.c, &t, "operations", operations_words(&e), NULL);
-    table_row(e.c, &t, "work", work_words(&e), NULL);
-    table_row(e.c, &t, "memory", memory_words(&e), NULL);
-    table_row(e.c, &t, "time goes by", time_words(&e), NULL);
     table_print(&t, out);
+}
+
+Table explain_rows(const Plan *p, Module *step)
+{
+    Explain e = explain_of(p, &(Buf){ .arena = p->m->arena });
+    return summary_of(&e, step);
 }

@@ -77,11 +77,17 @@ static size_t put_binders(const char *text, size_t n, Buf *out)
     return end + 1;
 }
 
-static size_t put_word(const char *text, size_t n, Buf *out)
+static size_t word_length(const char *text, size_t n)
 {
     size_t len = 0;
     while (len < n && (isalnum((unsigned char)text[len]) || text[len] == '_'))
         len++;
+    return len;
+}
+
+static size_t put_word(const char *text, size_t n, Buf *out)
+{
+    size_t len = word_length(text, n);
     put_name(text, len, out);
     if (len < n && text[len] == '[' && is_reduction(text, len))
         len += put_binders(text + len, n - len, out);
@@ -114,7 +120,7 @@ static size_t put_sign(const char *text, size_t n, Buf *out)
     return two ? 2 : 1;
 }
 
-void typeset(const char *text, size_t n, Buf *out)
+static void typeset_as(const char *text, size_t n, bool names, Buf *out)
 {
     for (size_t i = 0; i < n;) {
         if (isspace((unsigned char)text[i])) {
@@ -122,11 +128,26 @@ void typeset(const char *text, size_t n, Buf *out)
                 i++;
             buf_f(out, i < n ? " " : "");
         } else if (isalpha((unsigned char)text[i]) || text[i] == '_') {
-            i += put_word(text + i, n - i, out);
+            size_t len = word_length(text + i, n - i);
+            if (names)
+                len = put_word(text + i, n - i, out);
+            else
+                buf_f(out, "%.*s", (int)len, text + i);
+            i += len;
         } else if (isdigit((unsigned char)text[i]) || text[i] == '.') {
             i += put_number(text + i, n - i, out);
         } else {
             i += put_sign(text + i, n - i, out);
         }
     }
+}
+
+void typeset(const char *text, size_t n, Buf *out)
+{
+    typeset_as(text, n, true, out);
+}
+
+void typeset_condition(const char *text, size_t n, Buf *out)
+{
+    typeset_as(text, n, false, out);
 }

@@ -232,6 +232,8 @@ void ir_verify(const Module *m, const char *pass);                /* bug() names
 /* Which root an array is, and of which tensor; ROOT_NONE: it is none. */
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
+/* affine.c: are the next values of these states affine in the states before the step, as their expressions stand? */
+bool ir_is_affine(const Module *m, const TensorId *states, int nstates);
 /* simplify.c: folding, dead code, stacked projections of one input become one product. Same values up to
  * rounding order of nothing. */
 void simplify(Module *m);
