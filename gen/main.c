@@ -25,6 +25,7 @@ static const Command commands[] = {
     { "build", cmd_build, "compile a spec to a library with a C header and a manifest" },
     { "emit", cmd_emit, "print what build would generate: C, CUDA, header, manifest, IR" },
     { "check", cmd_check, "prove a cell's gradients against an independent evaluator and vector files" },
+    { "watch", cmd_watch, "check and explain specs each time that they are saved" },
     { "selftest", cmd_selftest, "build cells on this machine and test them on its GPU, or on the CPU" },
     { "tune", cmd_tune, "measure the schedules of a cell on this machine's GPU, keep the fastest" },
     { "run", cmd_run, "evaluate a cell on given or random inputs" },

@@ -275,6 +275,17 @@ pid_t process_wait(pid_t pid, int *status)
     return pid;
 }
 
+void process_end(pid_t pid)
+{
+    siginfo_t ended = { 0 };
+    int status;
+    kill(-pid, SIGTERM);
+    while (waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR)
+        continue;
+    kill(-pid, SIGKILL);                      /* the group is its own until it is waited for */
+    process_wait(pid, &status);
+}
+
 /* ---- one command ---- */
 
 void words_add(Words *w, const char *word)

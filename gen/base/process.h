@@ -40,6 +40,8 @@ int processors(void);
 pid_t process_fork(void);
 /* Waits for such a child, or for any (-1), and gives which; -1: there is none. *status is as waitpid's. */
 pid_t process_wait(pid_t pid, int *status);
+/* Ends such a child, and what it started, now; its temporary directories are its parent's to remove. */
+void process_end(pid_t pid);
 
 /* A new directory for temporary files, in c's arena; NULL after a message of the command. It is there until
  * scratch_remove, or until the process ends, by a signal too. */

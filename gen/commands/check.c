@@ -202,7 +202,7 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
         }
     }
     progress_end();
-    if (k->tally.quiet || k->own_sizes)
+    if (k->tally.quiet || k->tally.brief || k->own_sizes)
         return;
     printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n,
            k->tally.passed + k->tally.failed - passed - failed, k->tally.failed - failed);
@@ -449,6 +449,20 @@ static bool read_vectors(CheckRun *k, const char *path)
     return false;
 }
 
+static void check_variants(CheckRun *k, Compiler *c)
+{
+    Variant *list = arena_alloc(c->arena, sizeof *list * MAX_VARIANTS);
+    int n = list_variants(k->user, &k->outline, k->all_variants, list);
+    for (int i = 0; i < n; i++)
+        check_variant(k, &list[i]);
+}
+
+static void say_rest(const Tally *t)
+{
+    if (t->most && t->failed > t->most)
+        printf("%d more failures (-v says them all)\n", t->failed - t->most);
+}
+
 static int check_spec(CheckRun *k, Compiler *c)
 {
     const char *dir = scratch_make(c, "check");
@@ -463,10 +477,7 @@ static int check_spec(CheckRun *k, Compiler *c)
         if (!ok)
             vec_print_error(k->vectors, k->vectors_path);
     } else if (ok) {
-        Variant *list = arena_alloc(c->arena, sizeof *list * MAX_VARIANTS);
-        int n = list_variants(k->user, &k->outline, k->all_variants, list);
-        for (int i = 0; i < n; i++)
-            check_variant(k, &list[i]);
+        check_variants(k, c);
     }
     scratch_remove(dir);
     if (!ok)
@@ -474,10 +485,30 @@ static int check_spec(CheckRun *k, Compiler *c)
     if (k->tally.passed)
         printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward,
                k->tally.worst_gradient);
-    if (k->tally.most && k->tally.failed > k->tally.most)
-        printf("%d more failures (-v says them all)\n", k->tally.failed - k->tally.most);
+    say_rest(&k->tally);
     printf("%d passed, %d failed\n", k->tally.passed, k->tally.failed);
     return k->tally.failed > 0;
+}
+
+enum { MOST_SAID = 20 };     /* failures: one that is everywhere would hide the first */
+
+bool check_briefly(Compiler *c, const char *path, bool all_variants, Tally *t)
+{
+    CheckRun k = {.user = c, .path = path, .all_variants = all_variants,
+                  .tally = {.brief = true, .most = MOST_SAID}};
+    int said = c->diags.len, file = source_load(c, path);
+    Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+    bool ok = ast && !c->errors && eval_outline(c, ast, NULL, &k.outline);
+    ok = ok && (k.dir = scratch_make(c, "check")) != NULL;
+    c->diags.len = ok ? said : c->diags.len;      /* the caller has printed the warnings */
+    if (!ok)
+        return false;
+    k.started = k.said = time(NULL);
+    check_variants(&k, c);
+    scratch_remove(k.dir);
+    say_rest(&k.tally);
+    *t = k.tally;
+    return true;
 }
 
 /* Runs k on a cell that is given as text. false: it cannot be read. */
@@ -527,8 +558,6 @@ bool judge_text(const Compiler *like, const char *text, size_t len, const char *
     CheckRun k = {.judge = true};
     return !run_text(&k, like, text, len, dir, true) || k.tally.failed == 0 || k.tally.passed == 0;
 }
-
-enum { MOST_SAID = 20 };     /* failures: one that is everywhere would hide the first */
 
 int cmd_check(int argc, char **argv)
 {

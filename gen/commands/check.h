@@ -48,6 +48,7 @@ typedef struct Tally {
     unsigned kinds;               /* one bit per FailKind that occurred */
     double worst_forward, worst_gradient;
     bool verbose, quiet;
+    bool brief;                   /* failures are printed, and no line for each compiled cell */
     int most;                     /* failures to print, 0: all */
 } Tally;
 
@@ -82,6 +83,11 @@ int64_t first_row(const Subject *s, const Case *k, int64_t from, int64_t steps);
 void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Every tensor of a vector file, whose case is k, against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k, const VecFile *f, Tally *t);
+
+/* check.c: checks the spec at `path` with the settings of c, which is for nothing else, as `cellc check`
+ * does. Prints failures only; counts are in *t. For a caller that has compiled it and printed its
+ * diagnostics. false: it cannot be read, with diagnostics in c. */
+bool check_briefly(Compiler *c, const char *path, bool all_variants, Tally *t);
 
 /* check.c: checks a cell that is given as text, with the lengths and the direction of time of `like`, at its own bound
  * sizes and two choices of the open ones.

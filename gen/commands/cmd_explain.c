@@ -1,11 +1,8 @@
 /* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler decided: a summary
  * (explain_summary.c); with --all the instance, the schedule and why, every tensor and value with its phase, where it
  * lies and what it costs (explain.c); at sizes that were given, the memory of a call. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/say.h"
+#include "call_sizes.h"
 #include "commands.h"
 #include "explain.h"
 #include "generate.h"
@@ -24,53 +21,6 @@ static const CommandHelp help = {
                 "  cellc explain specs/e79.cell --dump-after lower\n",
     .compiles = true,
 };
-
-static const char *size_name(const Module *m, int i)
-{
-    return i == 0 ? "B" : i == 1 ? "T" : dim_text(m, i - 2);
-}
-
-static int size_atom(int i)
-{
-    return i == 0 ? ATOM_B : i == 1 ? ATOM_T : i - 2;
-}
-
-/* One "NAME=N" of the list: the number of the size, counted B, T, dims; -1 where it is none. */
-static int read_size(const Module *m, const char *text, size_t n, int64_t *sizes)
-{
-    for (int i = 0; i < m->dims.len + 2; i++) {
-        size_t name = strlen(size_name(m, i));
-        if (n < name + 2 || strncmp(text, size_name(m, i), name) != 0 || text[name] != '=')
-            continue;
-        char *end;
-        errno = 0;
-        sizes[size_atom(i)] = strtoll(text + name + 1, &end, 10);
-        return end == text + n && !errno && sizes[size_atom(i)] > 0 && sizes[size_atom(i)] < 1 << 30 ? i : -1;
-    }
-    return -1;
-}
-
-/* "B=16,T=512,D=1024" by atom; 0, or the exit code of wrong usage. */
-static int read_sizes(const Module *m, const char *text, int64_t sizes[MAX_DIMS])
-{
-    bool given[MAX_DIMS] = { false };
-    Buf names = { .arena = m->arena };
-    for (int i = 0; i < m->dims.len + 2; i++)
-        buf_f(&names, "%s%s", i ? ", " : "", size_name(m, i));
-    for (size_t n; *text; text += n + (text[n] == ',')) {
-        n = strcspn(text, ",");
-        int which = read_size(m, text, n, sizes);
-        if (which < 0)
-            return usage_error(&help, "--sizes takes NAME=N,... with N from 1 on, not '%.*s'; the sizes are %s", (int)n,
-                               text, names.data);
-        given[which] = true;
-    }
-    for (int i = 0; i < m->dims.len + 2; i++)
-        if (!given[i])
-            return usage_error(&help, "--sizes says nothing of %s; the sizes are %s", size_name(m, i), names.data);
-    sizes[ATOM_PAST] = sizes[ATOM_T];        /* of a call that begins with step 0 */
-    return 0;
-}
 
 int cmd_explain(int argc, char **argv)
 {
@@ -93,7 +43,7 @@ int cmd_explain(int argc, char **argv)
         Generated g;
         bool ok = generate_open(&g, c, operands[0], NULL, true);
         diag_print(c, stderr);
-        rc = ok && at ? read_sizes(g.plan->m, at, sizes) : !ok;
+        rc = ok && at ? call_sizes_read(&help, g.plan->m, NULL, at, sizes) : !ok;
         const char *refused = rc == 0 && at ? explain_refused(g.plan, sizes) : NULL;
         if (refused)
             rc = usage_error(&help, "--sizes %s, from t0 = 0: %s", at, refused);

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "front/front.h"
 #include "options.h"
+#include "sources.h"
 
 static const CommandHelp help = {
     .name = "sources",
@@ -32,20 +33,24 @@ static bool seen(const Compiler *c, const char *path)
     return false;
 }
 
-/* What a file imports, and what that does. What is wrong with an import is said where the spec is compiled,
- * save that it is there and cannot be read, which a pack does not tell: that stays of the diagnostics. */
-static void read_imports(Compiler *c, int file)
+/* What is wrong with an import is said where the spec is compiled, save that it is there and cannot be read,
+ * which a pack does not tell: that stays of the diagnostics. */
+void sources_read(Compiler *c, int file, SourcesLooked looked, void *data)
 {
     int said = c->diags.len;
     const Ast *ast = parse_source(c, file);
     c->diags.len = said;
     for (int i = 0; i < ast->items.len; i++) {
         const Stmt *s = ast->items.data[i];
-        bool names = s->kind == S_IMPORT && !import_refused(s->text);
-        const char *path = names ? import_find(c, file, s->text) : NULL;
+        const char *places[MOST_IMPORT_PLACES];
+        if (s->kind != S_IMPORT || import_refused(s->text))
+            continue;
+        for (int k = 0, n = looked ? import_places(c, file, s->text, places) : 0; k < n; k++)
+            looked(data, places[k]);
+        const char *path = import_find(c, file, s->text);
         int imported = path && !seen(c, path) ? source_import(c, path, s->text_span) : -1;
         if (imported >= 0)
-            read_imports(c, imported);
+            sources_read(c, imported, looked, data);
     }
 }
 
@@ -62,7 +67,7 @@ static int sources(Compiler *c, const char *spec, bool pack, bool null)
 {
     int file = source_load(c, spec);
     if (file >= 0)
-        read_imports(c, file);
+        sources_read(c, file, NULL, NULL);
     if (c->diags.len) {
         diag_print(c, stderr);
         return 1;

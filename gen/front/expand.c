@@ -440,18 +440,25 @@ void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *cha
 
 /* ---- imports ---- */
 
-const char *import_find(Compiler *c, int from, const char *name)
+int import_places(Compiler *c, int from, const char *name, const char *places[MOST_IMPORT_PLACES])
 {
     const char *path = c->sources.data[from].path, *slash = strrchr(path, '/');
-    const char *beside = slash ? intern_f(c, "%.*s/%s", (int)(slash - path), path, name) : name;
-    if (text_is_there(c, beside))
-        return text_first(c, beside);
     const char *const dirs[] = { c->import_dir, c->library_dir };
-    for (int i = 0; i < 2; i++) {
-        const char *there = dirs[i] ? intern_f(c, "%s/%s", dirs[i], name) : NULL;
-        if (there && text_is_there(c, there))
-            return text_first(c, there);
-    }
+    int n = 0;
+    places[n++] = slash ? intern_f(c, "%.*s/%s", (int)(slash - path), path, name) : name;
+    for (int i = 0; i < 2; i++)
+        if (dirs[i])
+            places[n++] = intern_f(c, "%s/%s", dirs[i], name);
+    return n;
+}
+
+const char *import_find(Compiler *c, int from, const char *name)
+{
+    const char *places[MOST_IMPORT_PLACES];
+    int n = import_places(c, from, name, places);
+    for (int i = 0; i < n; i++)
+        if (text_is_there(c, places[i]))
+            return text_first(c, places[i]);
     return NULL;
 }
 

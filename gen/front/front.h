@@ -8,6 +8,9 @@
 /* expand.c: the path of what the file `from` imports by that name: beside it, in import_dir, in the library; NULL where
  * it is in none of them. A file has one path, the first that led to it. */
 const char *import_find(Compiler *c, int from, const char *name);
+/* expand.c: where it is looked for, in this order; gives how many places there are. */
+enum { MOST_IMPORT_PLACES = 3 };
+int import_places(Compiler *c, int from, const char *name, const char *places[MOST_IMPORT_PLACES]);
 /* expand.c: why nothing of that name can be imported, wherever it is; NULL where it can. */
 const char *import_refused(const char *name);
 /* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing
