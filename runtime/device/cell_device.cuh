@@ -81,6 +81,8 @@
 //  product    cell_product<T> cell_multiply(x, body): C = A B^T of 16 bits and what is computed from its elements
 //             CELL_PRODUCT_THREADS CELL_PRODUCT_SMEM CELL_PRODUCT_MAP_BYTES
 //  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums, Fetched>(x, fetch, make): A B, and A of what is fetched for it
+//  chunk      cell_chunk<M> cell_chunk_prepare(x, chunk) cell_chunk_walk(x, first): a linear recurrence, C steps at a time
+//             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem() CELL_CHUNK_THREADS
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -125,5 +127,8 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_columns.cuh"
 #include "cell_device_product.cuh"
 #include "cell_device_ahead.cuh"
+#include "cell_device_chunk.cuh"
+#include "cell_device_chunk_prep.cuh"
+#include "cell_device_chunk_walk.cuh"
 
 #endif

@@ -1,0 +1,231 @@
+// The walk over the chunks of a linear recurrence, from records of `prep` (cell_device_chunk.cuh), by one block for one block
+// of values of a head.
+//
+// Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row.
+#ifndef CELL_DEVICE_CHUNK_WALK_CUH
+#define CELL_DEVICE_CHUNK_WALK_CUH
+
+// Shared memory: S [keys][values], R [rows][values] where corrected, z of each addition that has one [rows][values], of Real.
+template <class M> struct cell_chunk_walker {
+    typedef typename M::Real R;
+    typedef typename M::Part Part;
+    typedef cell_chunk_record<M> record;
+    static constexpr int C = M::rows, V = M::values;
+
+    __host__ __device__ static constexpr int64_t smem()
+    {
+        return cell_carve_bytes<R>(M::keys * V) + (M::additions + M::corrected) * cell_carve_bytes<R>(C * V);
+    }
+
+    const cell_chunk<M> &x;
+    int64_t first;             // value of the call
+    const unsigned char *from; // the chunk's record
+    cell_chunk_rows rows;
+    cell_smem<R> state, correction, known[M::additions];
+
+    __device__ __forceinline__ cell_chunk_walker(const cell_chunk<M> &of, int64_t first_value) : x(of), first(first_value)
+    {
+        auto cursor = cell_shared();
+        state = cell_carve<R>(cursor, M::keys * V);
+        if constexpr (record::corrections != 0)
+            correction = cell_carve<R>(cursor, C * V);
+        for (int n = 0; n < M::additions; n++)
+            known[n] = cell_carve<R>(cursor, C * V);
+    }
+
+    __device__ __forceinline__ R element(int matrix, int at) const { return cell_load<R>((const Part *)(from + matrix) + at); }
+    __device__ __forceinline__ R number(int numbers, int t) const { return ((const R *)(from + numbers))[t]; }
+    __device__ __forceinline__ bool given(int n) const { return M::known >> n & 1; }
+
+    // Rows of W, Q_r, E_n: the record's, or the caller's vectors, which the record's numbers belong to.
+    __device__ __forceinline__ R wide(int matrix, const cell_rows &raw, int t, int k) const
+    {
+        if constexpr (record::by_key)
+            return element(matrix, t * M::keys + k);
+        else
+            return cell_chunk_load<M>(raw, rows, t, k, x.keys);
+    }
+    __device__ __forceinline__ R factor(int numbers, int t) const
+    {
+        if constexpr (record::by_key)
+            return 1;
+        else
+            return number(numbers, t);
+    }
+
+    __device__ void load_state()
+    {
+        const cell_chunk_state &s = x.from;
+        for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
+            const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
+            R value = 0;
+            if (s.at && k < x.keys && v < x.values)
+                value = s.real ? ((const R *)s.at)[at] : cell_load<R>((const typename M::Store *)s.at + at);
+            state[n] = value;
+        }
+    }
+
+    __device__ void store_state()
+    {
+        const cell_chunk_state &s = x.to;
+        if (!s.at)
+            return;
+        for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
+            const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
+            if (k >= x.keys || v >= x.values)
+                continue;
+            if (s.real)
+                ((R *)s.at)[at] = state[n];
+            else
+                cell_store((typename M::Store *)s.at + at, (R)state[n]);
+        }
+    }
+
+    __device__ void save_state(int64_t chunk)
+    {
+        for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
+            const int64_t k = n % M::keys, v = n / M::keys;
+            if (k < x.keys && first + v < x.values)
+                cell_store(x.saved + (chunk * x.values + first + v) * x.keys + k, (R)state[k * V + v]);
+        }
+    }
+
+    __device__ void load_known()
+    {
+        for (int a = 0; a < M::additions; a++)
+            for (int n = cell_thread(); given(a) && n < C * V; n += CELL_CHUNK_THREADS) {
+                const cell_chunk_vector &z = x.addition[a].known;
+                const int t = n / V;
+                const R v = cell_chunk_load<M>(z.vector, rows, t, first + n % V, x.values);
+                known[a][n] = v * cell_chunk_number<M>(z.number, rows, t);
+            }
+    }
+
+    // R = z_0 + W S_0 + sum L_n z_n
+    __device__ void correct()
+    {
+        cell_patches<R, C, V>([&](auto &patch) {
+            patch.add(
+                0, M::keys, [&](int t, int k) -> R { return wide(record::w, x.addition[0].weight.vector, t, k); },
+                [&](int k, int v) -> R { return state[k * V + v]; });
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++) {
+                    patch.sum[i][j] *= factor(record::w_number, patch.row(i));
+                    if (given(0))
+                        patch.sum[i][j] += known[0][patch.row(i) * V + patch.column(j)];
+                }
+            for (int n = 1; n < M::additions; n++)
+                patch.add(
+                    0, C, [&](int t, int s) -> R { return element(record::l(n), t * C + s); },
+                    [&](int s, int v) -> R { return known[n][s * V + v]; });
+            patch.store([&](int t, int v, R sum) { correction[t * V + v] = sum; });
+        });
+    }
+
+    __device__ __forceinline__ void put(const cell_chunk_result &o, int64_t t, int64_t v, R value) const
+    {
+        const int64_t at = t * o.row + v * o.element;
+        if (!o.at || t >= x.steps || v >= x.values)
+            return;
+        if (o.real)
+            ((R *)o.at)[at] = value;
+        else
+            cell_store((typename M::Store *)o.at + at, value);
+    }
+
+    // o_r = Q_r S_0 + P_r R + sum A_rn z_n
+    __device__ void read(int r)
+    {
+        cell_patches<R, C, V>([&](auto &patch) {
+            patch.add(
+                0, M::keys, [&](int t, int k) -> R { return wide(record::q(r), x.read[r].vector, t, k); },
+                [&](int k, int v) -> R { return state[k * V + v]; });
+            for (int i = 0; i < 4; i++)
+                for (int j = 0; j < 4; j++)
+                    patch.sum[i][j] *= factor(record::q_number(r), patch.row(i));
+            if constexpr (record::corrections != 0)
+                patch.add(
+                    0, C, [&](int t, int s) -> R { return element(record::p(r), t * C + s); },
+                    [&](int s, int v) -> R { return correction[s * V + v]; });
+            for (int n = record::corrections; n < M::additions; n++)
+                patch.add(
+                    0, C, [&](int t, int s) -> R { return element(record::a(r, n), t * C + s); },
+                    [&](int s, int v) -> R { return known[n][s * V + v]; });
+            patch.store([&](int t, int v, R sum) {
+                put(x.result[r], rows.first + t, first + v, t < rows.valid ? sum : (R)0);
+            });
+        });
+    }
+
+    __device__ void clear(int r)
+    {
+        for (int n = cell_thread(); n < C * V; n += CELL_CHUNK_THREADS)
+            put(x.result[r], rows.first + n / V, first + n % V, 0);
+    }
+
+    // S_C = D S_0 + X' R + sum E_n' z_n
+    __device__ void update()
+    {
+        cell_patches<R, M::keys, V>([&](auto &patch) {
+            if constexpr (record::corrections != 0)
+                patch.add(
+                    0, C, [&](int k, int s) -> R { return element(record::x, s * M::keys + k); },
+                    [&](int s, int v) -> R { return correction[s * V + v]; });
+            for (int n = record::corrections; n < M::additions; n++)
+                patch.add(
+                    0, C,
+                    [&](int k, int s) -> R {
+                        return factor(record::e_number(n), s) * wide(record::e(n), x.addition[n].column.vector, s, k);
+                    },
+                    [&](int s, int v) -> R { return known[n][s * V + v]; });
+            patch.store([&](int k, int v, R sum) {
+                R whole = 1;
+                if constexpr (M::decay != 0)
+                    whole = number(record::d, record::by_key ? k : 0);
+                state[k * V + v] = whole * state[k * V + v] + sum;
+            });
+        });
+    }
+
+    __device__ void step(int64_t chunk)
+    {
+        rows = cell_chunk_rows_of(x, chunk);
+        from = x.records + chunk * record::bytes;
+        if (rows.valid == 0) {
+            for (int r = 0; r < M::reads; r++)
+                clear(r);
+            return;
+        }
+        load_known();
+        cell_barrier();
+        if (x.saved)
+            save_state(chunk);
+        if constexpr (record::corrections != 0) {
+            correct();
+            cell_barrier();
+        }
+        for (int r = 0; r < M::reads; r++)
+            read(r);
+        cell_barrier();
+        update();
+        cell_barrier();
+    }
+
+    __device__ void walk()
+    {
+        load_state();
+        cell_barrier();
+        for (int64_t chunk = 0; chunk < cell_chunk_count(x.steps, C); chunk++)
+            step(chunk);
+        store_state();
+    }
+};
+
+// Grid: a block of CELL_CHUNK_THREADS for each M::values values of each head of each sequence; cell_chunk_walker<M>::smem()
+// bytes. first: the block's first value.
+template <class M> __device__ void cell_chunk_walk(const cell_chunk<M> &x, int64_t first)
+{
+    cell_chunk_walker<M>(x, first).walk();
+}
+
+#endif
