@@ -31,8 +31,8 @@ static const CommandHelp help = {
     .summary = "check and explain specs each time that they are saved",
     .about = "For each SPEC, at first and whenever it or a file that it imports is saved: its diagnostics,\n"
              "the summary of `cellc explain`, and the verdict of `cellc check` with the time that it took.\n"
-             "A save while a spec is looked at ends that and begins again. A spec with errors, or one that is\n"
-             "gone, is waited for. On a terminal each round begins on a clear screen; elsewhere lines\n"
+             "A save while a spec is looked at ends that and begins again. A spec with errors, or one that\n"
+             "is gone, is waited for. On a terminal each round begins on a clear screen; elsewhere lines\n"
              "follow each other. Ctrl-C ends the command.",
     .examples = "  cellc watch my.cell\n"
                 "  cellc watch my.cell --set bias=input --dim N=32 --sizes B=16,T=512,D=1024\n"
