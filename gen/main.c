@@ -26,6 +26,7 @@ static const Command commands[] = {
     { "emit", cmd_emit, "print what build would generate: C, CUDA, header, manifest, IR" },
     { "check", cmd_check, "prove a cell's gradients against an independent evaluator and vector files" },
     { "watch", cmd_watch, "check and explain specs each time that they are saved" },
+    { "compare", cmd_compare, "show two specs side by side, and where their values differ" },
     { "selftest", cmd_selftest, "build cells on this machine and test them on its GPU, or on the CPU" },
     { "tune", cmd_tune, "measure the schedules of a cell on this machine's GPU, keep the fastest" },
     { "run", cmd_run, "evaluate a cell on given or random inputs" },

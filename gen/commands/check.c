@@ -93,7 +93,7 @@ static bool is_open(const EvalOutline *o, const char *dim)
 
 /* Sizes to try, by round: each dim another, no multiples of each other; then ones; then sizes that divide one
  * another, for specs that want it; the rest are fallbacks. */
-static int64_t size_in_round(int round, int position)
+int64_t size_in_round(int round, int position)
 {
     static const int64_t table[][8] = {
         {7, 5, 3, 4, 6, 2, 8, 9},  {3, 4, 5, 2, 7, 6, 9, 8},      {1, 1, 1, 1, 1, 1, 1, 1},
@@ -139,7 +139,7 @@ static const char *sizes_text(Compiler *c, const Module *m, const Eval *e)
 }
 
 /* Conditions on sizes that generated code would refuse at the call. */
-static bool sizes_allowed(const Module *m, const Eval *e, int64_t steps, int64_t first)
+bool check_sizes_allowed(const Module *m, const Eval *e, int64_t steps, int64_t first)
 {
     int64_t dims[MAX_DIMS] = {0};
     dims[ATOM_T] = steps;
@@ -186,7 +186,7 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
     int n = (int)(sizeof case_table / sizeof *case_table), failed = k->tally.failed, passed = k->tally.passed;
     for (int i = 0; i < n; i++) {
         int64_t first = s->m->whole_past ? 0 : case_table[i].first;
-        if (!sizes_allowed(s->m, s->e, case_table[i].steps, first))
+        if (!check_sizes_allowed(s->m, s->e, case_table[i].steps, first))
             continue;
         const char *what = intern_f(s->c, "B=%lld T=%lld %s state%s", (long long)case_table[i].batch,
                                     (long long)case_table[i].steps, state_names[case_table[i].state],
@@ -233,7 +233,7 @@ static Eval *try_sizes(CheckRun *k, Compiler *c, const Ast *ast, const Module *m
         c->diags.len = diags;
         c->errors = errors;
     }
-    return e && sizes_allowed(m, e, 1, 0) ? e : NULL;
+    return e && check_sizes_allowed(m, e, 1, 0) ? e : NULL;
 }
 
 /* Has every definition of the cell written, besides its outputs. */

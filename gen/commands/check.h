@@ -70,6 +70,9 @@ int list_variants(const Compiler *user, const EvalOutline *o, bool all, Variant 
  * open) that the user did not give; `out` has room for MAX_CHOSEN. */
 enum { N_ROUNDS = 6, WANTED_ROUNDS = 3 };
 int sizes_of_round(const Compiler *user, const EvalOutline *o, int round, bool open, EvalSize *out);
+int64_t size_in_round(int round, int position);   /* of the dim at that position among all of the cell */
+/* Do the conditions hold on which generated code would refuse a call of so many steps? */
+bool check_sizes_allowed(const Module *m, const Eval *e, int64_t steps, int64_t first);
 /* A compilation with the user's settings, a variant's (or NULL) and these sizes, in double. */
 Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *bound, int nbound);
 
@@ -78,6 +81,17 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Where inputs and outputs have steps [from, from + steps): the first row. */
 int64_t first_row(const Subject *s, const Case *k, int64_t from, int64_t steps);
+/* What else compares two ways of computing a cell takes from here. Bounds relative to the size of a tensor;
+ * what one operation may be off by where both sides of a comparison have made its roundings. */
+extern const double check_forward_bound, check_gradient_bound, check_roundings;
+/* Runs the evaluator; writes the tensors for which `out`, by tensor, has room. false: s->e->run_error. */
+bool check_evaluate(const Subject *s, const Case *k, double **out);
+/* "step 3, sequence 0, [2,1]", in the words of the user, of an element of a tensor of the case. */
+const char *check_place(const Subject *s, const Case *k, const EvalTensor *t, int64_t at);
+/* What roundings can make of <u, J v>, for v in one tensor. It is linear in |v|. */
+double check_path_bound(const Subject *s, const Case *k, int tensor, const double *v);
+/* The largest sum of |gradient * value| over a tensor: the weight of the terms that a backward pass adds. */
+double check_weight(const Subject *s, const Case *k, const Result *r);
 /* Whether the case can be checked at all, by the evaluator alone: every definition of the cell and every directional
  * derivative is a finite number, and roundings move no output or state by more than 1e-9 of its size or of one. */
 void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double forward_bound = 1e-12, gradient_bound = 1e-9;
-static const double operation_roundings = 2 * EVAL_ROUNDING;     /* both sides of a test have made them */
+const double check_forward_bound = 1e-12, check_gradient_bound = 1e-9, check_roundings = 2 * EVAL_ROUNDING;
 enum { MAX_EXPLAINED = 600 };     /* elements of a gradient that are looked at one by one when it is wrong */
 
 static bool tally_list(Tally *t, bool ok, FailKind kind, const Subject *s, const char *fmt, va_list args)
@@ -94,7 +93,7 @@ Result *result_new(const Subject *s, const Case *k, bool gradients)
 }
 
 /* Where an element lies, in the user's terms: "step 3, sequence 0, [2,1]". */
-static const char *place(const Subject *s, const Case *k, const EvalTensor *t, int64_t at)
+const char *check_place(const Subject *s, const Case *k, const EvalTensor *t, int64_t at)
 {
     Buf b = {.arena = s->c->arena};
     int64_t inner = at % (t->count ? t->count : 1), outer = at / (t->count ? t->count : 1);
@@ -140,7 +139,7 @@ static const char *largest(const Subject *s, const Case *k, const EvalTensor *t,
     for (int64_t i = 0; i < n; i++)
         if (fabs(x[i] - ref[i]) > fabs(x[at] - ref[at]) || isnan(x[i] - ref[i]))
             at = i;
-    return n ? intern_f(s->c, "largest error %.3g at %s", fabs(x[at] - ref[at]), place(s, k, t, at))
+    return n ? intern_f(s->c, "largest error %.3g at %s", fabs(x[at] - ref[at]), check_place(s, k, t, at))
              : "empty";
 }
 
@@ -150,13 +149,13 @@ static const char *explain(const Subject *s, const Case *k, const EvalTensor *t,
     int64_t at = first_wrong(k, t, x, ref, n, bound);
     if (at < 0)
         return largest(s, k, t, x, ref, n);
-    return intern_f(s->c, "first wrong at %s: %.17g, expected %.17g; %s", place(s, k, t, at), x[at], ref[at],
-                    largest(s, k, t, x, ref, n));
+    return intern_f(s->c, "first wrong at %s: %.17g, expected %.17g; %s", check_place(s, k, t, at), x[at],
+                    ref[at], largest(s, k, t, x, ref, n));
 }
 
 /* ---- the evaluator */
 
-static bool evaluate(const Subject *s, const Case *k, double **out)
+bool check_evaluate(const Subject *s, const Case *k, double **out)
 {
     Eval *e = s->e;
     case_bind(k, e);
@@ -182,7 +181,7 @@ static bool directional(const Subject *s, const Case *k, int n, const int *tenso
             if (k->cotangent[i])
                 e->tensors[i].out_tangent[d] = out[d][i] = doubles(s, case_count(k, &e->tensors[i]));
     }
-    bool ok = evaluate(s, k, NULL);
+    bool ok = check_evaluate(s, k, NULL);
     for (int d = 0; d < n; d++) {
         sum[d] = scale[d] = 0;
         e->tensors[tensor[d]].tangent[d] = NULL;
@@ -232,12 +231,12 @@ static double **value_bounds(const Subject *s, const Case *k)
         if (is_written(&e->tensors[i]))
             e->tensors[i].out_tangent[2] = bound[i] = doubles(s, case_count(k, &e->tensors[i]));
     e->magnitudes = true;
-    bool ok = evaluate(s, k, NULL);
+    bool ok = check_evaluate(s, k, NULL);
     e->magnitudes = false;
     for (int i = 0; i < e->ntensors; i++) {
         e->tensors[i].out_tangent[2] = NULL;
         for (int64_t j = 0; bound[i] && j < case_count(k, &e->tensors[i]); j++)
-            bound[i][j] *= operation_roundings;
+            bound[i][j] *= check_roundings;
     }
     return ok ? bound : NULL;
 }
@@ -264,12 +263,13 @@ static void compare_forward(const Subject *s, const Backend *b, const Case *k, c
             continue;
         int64_t n = case_count(k, x);
         double ratio = rms_ratio(r->out[i], expect[i], n);
-        if (!(ratio <= forward_bound) && (bound || (bound = value_bounds(s, k))))
+        if (!(ratio <= check_forward_bound) && (bound || (bound = value_bounds(s, k))))
             ratio = unexplained(r->out[i], expect[i], bound[i], n);
-        if (tally_kind(t, ratio <= forward_bound, isnan(ratio) ? FAIL_VALUE_NAN : FAIL_VALUE, s,
+        if (tally_kind(t, ratio <= check_forward_bound, isnan(ratio) ? FAIL_VALUE_NAN : FAIL_VALUE, s,
                        "%s, %s: %s%s is off by %.3g (bound %.0e): %s", b->name, what,
-                       x->kind == EV_STATE ? "final " : "", x->name, ratio, forward_bound,
-                       ratio <= forward_bound ? "" : explain(s, k, x, r->out[i], expect[i], n, forward_bound)))
+                       x->kind == EV_STATE ? "final " : "", x->name, ratio, check_forward_bound,
+                       ratio <= check_forward_bound
+                           ? "" : explain(s, k, x, r->out[i], expect[i], n, check_forward_bound)))
             t->worst_forward = fmax(t->worst_forward, ratio);
     }
 }
@@ -279,13 +279,13 @@ static const char *explain_gradient(const Subject *s, const Case *k, int tensor,
     const EvalTensor *x = &s->e->tensors[tensor];
     int64_t n = case_count(k, x);
     double *expect = n <= MAX_EXPLAINED ? whole_gradient(s, k, tensor) : NULL;
-    return expect ? explain(s, k, x, g, expect, n, gradient_bound) : "too many elements to say where";
+    return expect ? explain(s, k, x, g, expect, n, check_gradient_bound) : "too many elements to say where";
 }
 
 /* What roundings can make of <u, J v>: the sum over all paths from v to u of |u| |path| |v| times the path's
  * operations, in roundings. A gradient that cancels, to zero even, comes out as so much of its terms, which
  * <u, J v> does not show. */
-static double path_bound(const Subject *s, const Case *k, int tensor, const double *v)
+double check_path_bound(const Subject *s, const Case *k, int tensor, const double *v)
 {
     Eval *e = s->e;
     int64_t count = case_count(k, &e->tensors[tensor]);
@@ -298,7 +298,7 @@ static double path_bound(const Subject *s, const Case *k, int tensor, const doub
         if (k->cotangent[i])
             e->tensors[i].out_tangent[1] = out[i] = doubles(s, case_count(k, &e->tensors[i]));
     e->magnitudes = true;
-    bool ok = evaluate(s, k, NULL);
+    bool ok = check_evaluate(s, k, NULL);
     e->magnitudes = false;
     e->tensors[tensor].tangent[0] = NULL;
     for (int i = 0; i < e->ntensors; i++) {
@@ -306,7 +306,7 @@ static double path_bound(const Subject *s, const Case *k, int tensor, const doub
         for (int64_t j = 0; out[i] && j < case_count(k, &e->tensors[i]); j++)
             sum += fabs(k->cotangent[i][j]) * out[i][j];
     }
-    return ok && isfinite(sum) ? operation_roundings * sum : 0;
+    return ok && isfinite(sum) ? check_roundings * sum : 0;
 }
 
 /* The case with every value moved by one unit in the last place, of random sign. */
@@ -326,7 +326,7 @@ static Case *moved_case(const Subject *s, const Case *k, Random *random)
 
 /* The largest sum of |gradient * value| over a tensor of the case: how much the terms weigh that one
  * backward pass adds up. */
-static double largest_weight(const Subject *s, const Case *k, const Result *r)
+double check_weight(const Subject *s, const Case *k, const Result *r)
 {
     double largest = 0;
     for (int i = 0; i < s->e->ntensors; i++) {
@@ -353,7 +353,7 @@ static double rounding_error(const Subject *s, const Backend *b, void *self, con
         along += v[j] * v[j];
         size += k->value[tensor] ? k->value[tensor][j] * k->value[tensor][j] : 0;
     }
-    double terms = size > 0 ? 0x1p-52 * largest_weight(s, k, first) * sqrt(along / size) : 0, moved = 0;
+    double terms = size > 0 ? 0x1p-52 * check_weight(s, k, first) * sqrt(along / size) : 0, moved = 0;
     for (int draw = 0; draw < 4; draw++) {
         const Case *p = moved_case(s, k, &random);
         Result *r = result_new(s, p, true);
@@ -379,17 +379,17 @@ static void judge_gradient(const Subject *s, const Backend *b, void *self, const
         scale += fabs(g[j] * v[j]);
     }
     double noise = DBL_MIN;       /* smaller numbers have fewer digits than others, or none */
-    if (fabs(dot - sum) > gradient_bound * scale + noise) {
-        noise += path_bound(s, k, tensor, v) + rounding_error(s, b, self, k, r, tensor, v, dot, scale);
+    if (fabs(dot - sum) > check_gradient_bound * scale + noise) {
+        noise += check_path_bound(s, k, tensor, v) + rounding_error(s, b, self, k, r, tensor, v, dot, scale);
     }
     double error = scale > 0 ? fmax(0, fabs(dot - sum) - noise) / scale : fabs(dot - sum);
     if (!isfinite(dot) || !isfinite(sum) || !isfinite(scale))
         error = NAN;              /* infinity has no dot product */
-    bool ok = error <= gradient_bound;
+    bool ok = error <= check_gradient_bound;
     tally_kind(t, ok, isnan(error) ? FAIL_GRADIENT_NAN : FAIL_GRADIENT, s,
                "%s, %s: the gradient of %s fails the dot-product test: %.17g, expected %.17g (off by %.3g, bound "
                "%.0e): %s",
-               b->name, what, x->name, dot, sum, error, gradient_bound,
+               b->name, what, x->name, dot, sum, error, check_gradient_bound,
                ok ? "" : explain_gradient(s, k, tensor, g));
     if (ok)
         t->worst_gradient = fmax(t->worst_gradient, error);
@@ -446,7 +446,7 @@ static bool within_roundings(const Subject *s, const Case *k, int tensor, const 
         all[j] = 1;
         apart += fabs(a[j] - b[j]);
     }
-    return apart <= 2 * path_bound(s, k, tensor, all);
+    return apart <= 2 * check_path_bound(s, k, tensor, all);
 }
 
 /* The first tensor in which two results differ by more than the bound, as a sentence; NULL: they are the
@@ -616,7 +616,7 @@ static bool is_finite(const Subject *s, const Case *k, const char *what, const R
                                   "%s: the cell itself gives %s%s = %s at %s, so nothing can be compared; if it is not for "
                                   "any numbers, say for which, as in 'input x in (0, 1]' or 'state h in reach'", what,
                                   x->kind == EV_STATE ? "final " : "", x->name,
-                                  isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", place(s, k, x, at));
+                                  isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", check_place(s, k, x, at));
         }
     }
     return true;
@@ -625,7 +625,7 @@ static bool is_finite(const Subject *s, const Case *k, const char *what, const R
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t)
 {
     Result *expect = result_new(s, k, false), *r = result_new(s, k, true);
-    if (!evaluate(s, k, expect->out)) {
+    if (!check_evaluate(s, k, expect->out)) {
         tally(t, false, s, "%s: the evaluator stops: %s", what, s->e->run_error);
         return;
     }
@@ -679,7 +679,7 @@ void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, c
     for (int i = 0; i < s->e->ntensors; i++)
         if (s->e->tensors[i].kind == EV_WATCH)
             r->out[i] = doubles(s, case_count(k, &s->e->tensors[i]));
-    if (!evaluate(s, k, r->out) || !(bound = value_bounds(s, k))) {
+    if (!check_evaluate(s, k, r->out) || !(bound = value_bounds(s, k))) {
         tally(t, false, s, "%s: the evaluator stops: %s", what, s->e->run_error);
         return;
     }
@@ -732,7 +732,7 @@ static void vector_gradient(const Subject *s, const Case *k, const VecTensor *v,
     if (v->count <= 4096) {
         double *g = whole_gradient(s, k, i);
         if (g)
-            vector_line(s, k, v, i, "evaluator", g, gradient_bound, t);
+            vector_line(s, k, v, i, "evaluator", g, check_gradient_bound, t);
         else
             tally(t, false, s, "the evaluator stops: %s", s->e->run_error);
     }
@@ -742,7 +742,7 @@ void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k
 {
     const char *error = NULL;
     Result *expect = result_new(s, k, false), *r = result_new(s, k, true);
-    if (!evaluate(s, k, expect->out) || (error = b->run(self, s, k, r, 0))) {
+    if (!check_evaluate(s, k, expect->out) || (error = b->run(self, s, k, r, 0))) {
         tally(t, false, s, "%s", s->e->run_error ? s->e->run_error : error);
         return;
     }
@@ -756,11 +756,11 @@ void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k
         } else if (i < 0) {
             tally(t, false, s, "the file has %s %s, the cell has not", vec_kind_names[v->kind], v->name);
         } else if (v->kind == VK_OUTPUT || v->kind == VK_FINAL) {
-            vector_line(s, k, v, i, "evaluator", expect->out[i], forward_bound, t);
-            vector_line(s, k, v, i, b->name, r->out[i], forward_bound, t);
+            vector_line(s, k, v, i, "evaluator", expect->out[i], check_forward_bound, t);
+            vector_line(s, k, v, i, b->name, r->out[i], check_forward_bound, t);
         } else if ((v->kind == VK_DINPUT || v->kind == VK_DPARAM || v->kind == VK_DSTATE) && r->grad[i]) {
             vector_gradient(s, k, v, i, t);
-            vector_line(s, k, v, i, b->name, r->grad[i], gradient_bound, t);
+            vector_line(s, k, v, i, b->name, r->grad[i], check_gradient_bound, t);
         }
     }
 }

@@ -754,7 +754,7 @@ static const Poly *argument_elements(const Explain *e, const CallArg *a)
 }
 
 /* A size in numbers that do not wrap: sizes that no machine has room for are asked about as well. */
-static double size_at(const Module *m, const Poly *x, const int64_t *sizes)
+double explain_size_at(const Module *m, const Poly *x, const int64_t *sizes)
 {
     double sum = 0;
     for (int i = 0; i < x->nterms; i++) {
@@ -762,8 +762,8 @@ static double size_at(const Module *m, const Poly *x, const int64_t *sizes)
         for (int k = 0; k < x->terms[i].natoms; k++) {
             int atom = x->terms[i].atoms[k];
             const Quotient *q = atom < MAX_DIMS ? NULL : &m->quotients.data[atom - MAX_DIMS];
-            double den = q ? size_at(m, q->den, sizes) : 1;
-            v *= !q ? (double)sizes[atom] : den ? floor(size_at(m, q->num, sizes) / den) : 0;
+            double den = q ? explain_size_at(m, q->den, sizes) : 1;
+            v *= !q ? (double)sizes[atom] : den ? floor(explain_size_at(m, q->num, sizes) / den) : 0;
         }
         sum += v;
     }
@@ -773,7 +773,7 @@ static double size_at(const Module *m, const Poly *x, const int64_t *sizes)
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS])
 {
     for (int i = 0; i < p->m->checks.len; i++)
-        if (size_at(p->m, p->m->checks.data[i].nonneg, sizes) < 0)
+        if (explain_size_at(p->m, p->m->checks.data[i].nonneg, sizes) < 0)
             return p->m->checks.data[i].text;
     return NULL;
 }
@@ -788,7 +788,7 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
         const Tensor *x = &e->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
         if (!ignored && !(own && a->role == ROLE_VALUE) && (x->kind == T_HISTORY) == histories)
-            sum += size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(x->dtype);
+            sum += explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(x->dtype);
     }
     return sum;
 }
@@ -796,10 +796,12 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
 /* On a device that makes large products so. */
 static bool takes_parts(const Explain *e, const Program *pr, const Gemm *g, const int64_t *sizes)
 {
-    double m = size_at(e->m, g->m, sizes), n = size_at(e->m, g->n, sizes), k = size_at(e->m, g->k, sizes);
+    double m = explain_size_at(e->m, g->m, sizes), n = explain_size_at(e->m, g->n, sizes);
+    double k = explain_size_at(e->m, g->k, sizes);
     bool large = fmin(fmin(m, n), k) >= PARTS_EXTENT && m * n >= PARTS_RESULT && m * n * k >= (double)PARTS_TERMS;
     for (int side = 0; side < 2; side++)
-        large &= fmod(size_at(e->m, pr->parts.data[g->parts[side] - 1]->columns, sizes), PARTS_MULTIPLE) == 0;
+        large &= fmod(explain_size_at(e->m, pr->parts.data[g->parts[side] - 1]->columns, sizes),
+                      PARTS_MULTIPLE) == 0;
     return large || e->c->products == PRODUCTS_PARTS;
 }
 
@@ -816,14 +818,14 @@ static double parts_at(const Explain *e, const Buffer *b, const int64_t *sizes)
 {
     for (int i = 0; i < b->parts->products.len; i++)
         if (takes_parts(e, parts_program(e, b->parts), &b->parts->products.data[i]->gemm, sizes))
-            return size_at(e->m, buffer_bytes(e, b), sizes);
+            return explain_size_at(e->m, buffer_bytes(e, b), sizes);
     return 0;
 }
 
 /* How many chunks there are partial sums of depends on the device: they are left out. */
 static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
 {
-    double n = b->elements ? size_at(e->m, bytes, sizes) : 0;
+    double n = b->elements ? explain_size_at(e->m, bytes, sizes) : 0;
     if (b->parts)
         return parts_at(e, b, sizes);
     return b->per_steps ? n * (double)((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
@@ -844,33 +846,42 @@ static void put_history_memory(const Explain *e, const CallArgs *forward, const 
                                "their gradients %.1f", mib(values), mib(gradients)), 2, e->out);
 }
 
-void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
+CallMemory explain_call_memory(const Plan *p, const int64_t sizes[MAX_DIMS])
 {
-    Explain e = explain_of(p, out);
+    Explain e = explain_of(p, NULL);
     CallArgs forward = forward_arguments(p->m), backward = backward_arguments(p->m);
-    double reserve = 0, workspace[2] = { 0 }, inference = 0;
-    bool partial = false;
+    CallMemory x = { 0 };
+    double workspace[2] = { 0 };
     for (int i = 0; i < p->buffers.len; i++) {
         const Buffer *b = &p->buffers.data[i];
         double bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
         const Poly *alone = inference_bytes(&e, i);
-        *(b->reserve ? &reserve : &workspace[e.in_forward[i] ? FORWARD : BACKWARD]) += bytes;
-        partial |= !b->elements;
-        inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
+        *(b->reserve ? &x.reserve : &workspace[e.in_forward[i] ? FORWARD : BACKWARD]) += bytes;
+        x.partial |= !b->elements;
+        x.inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
     }
-    double arguments = argument_bytes(&e, &forward, false, false, sizes);
-    double gradients = p->m->has_grad ? argument_bytes(&e, &backward, true, false, sizes) : 0;
-    double most = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
+    x.arguments = argument_bytes(&e, &forward, false, false, sizes);
+    x.gradients = p->m->has_grad ? argument_bytes(&e, &backward, true, false, sizes) : 0;
+    x.workspace = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
+    return x;
+}
+
+void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
+{
+    Explain e = explain_of(p, out);
+    CallArgs forward = forward_arguments(p->m), backward = backward_arguments(p->m);
+    CallMemory x = explain_call_memory(p, sizes);
     buf_f(out, "\nmemory at");
     for (int i = 0; i < p->m->dims.len + 2; i++)
         buf_f(out, "%s %s=%lld", i ? "," : "", i < 2 ? (i ? "T" : "B") : dim_text(p->m, i - 2),
               (long long)sizes[i < 2 ? (i ? ATOM_T : ATOM_B) : i - 2]);
     buf_f(out, ", in MiB\n");
-    put_paragraph(intern_f(e.c, "training: arguments %.1f, gradients %.1f, reserve %.1f, workspace at most %.1f%s, in all %.1f",
-                           mib(arguments), mib(gradients), mib(reserve), mib(most),
-                           partial ? " beside partial sums" : "", mib(arguments + gradients + reserve + most)), 2, out);
-    put_paragraph(intern_f(e.c, "inference: arguments %.1f, workspace at most %.1f, in all %.1f", mib(arguments),
-                           mib(inference), mib(arguments + inference)), 2, out);
+    put_paragraph(intern_f(e.c, "training: arguments %.1f, gradients %.1f, reserve %.1f, workspace at most "
+                                "%.1f%s, in all %.1f", mib(x.arguments), mib(x.gradients), mib(x.reserve),
+                           mib(x.workspace), x.partial ? " beside partial sums" : "",
+                           mib(x.arguments + x.gradients + x.reserve + x.workspace)), 2, out);
+    put_paragraph(intern_f(e.c, "inference: arguments %.1f, workspace at most %.1f, in all %.1f",
+                           mib(x.arguments), mib(x.inference), mib(x.arguments + x.inference)), 2, out);
     put_history_memory(&e, &forward, &backward, sizes);
 }
 

@@ -15,6 +15,15 @@ Table explain_rows(const Plan *p, Module *step);
 void explain(const Plan *p, Module *step, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
+/* Bytes of a call at such sizes, as far as they are known without a device; partial: sums in pieces come to
+ * them. */
+typedef struct CallMemory {
+    double arguments, gradients, reserve, workspace, inference;
+    bool partial;
+} CallMemory;
+CallMemory explain_call_memory(const Plan *p, const int64_t sizes[MAX_DIMS]);
+/* A size in numbers that do not wrap: sizes that no machine has room for are asked about as well. */
+double explain_size_at(const Module *m, const Poly *x, const int64_t *sizes);
 /* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
 /* explain_forms.c: which form of the plan, of walks and of products a call of such sizes takes, and why not those before it. */

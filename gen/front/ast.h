@@ -98,6 +98,7 @@ struct Stmt {
     StmtVec body;                 /* CELL, FN block, WHEN, REPEAT */
     StmtVec other;                /* WHEN: else */
     bool has_body;                /* FN: block form */
+    bool took_body, took_other;   /* WHEN: expand took the branch, in any iteration or call */
 };
 
 /* parse.y, lex.l, ast.c: text -> AST. Never fails: what is broken is diagnosed and left out. */
@@ -111,6 +112,10 @@ const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool require
 
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
+/* fmt.c: what is left of a cell, and of the file's own functions, with c's settings, after expand has taken
+ * branches of this AST: the branches of each `when` that were taken, and the values that constants and dims
+ * are bound to. A statement a line, however long; without comments, options and imports. */
+void fmt_taken(Compiler *c, const Ast *ast, const Stmt *cell, Buf *out);
 
 enum { MAX_NAME = 128 };          /* characters: files, whose names have at most 255, are called after cells */
 

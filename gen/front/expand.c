@@ -43,10 +43,12 @@ static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *
         const Stmt *s = body->data[i];
         bool taken;
         if (s->kind == S_WHEN) {
-            if (s->value && fold_condition(f, s->value, scope, chain, &taken))
+            if (s->value && fold_condition(f, s->value, scope, chain, &taken)) {
+                *(taken ? &body->data[i]->took_body : &body->data[i]->took_other) = true;
                 flatten(f, taken ? &s->body : &s->other, scope, chain, live);
-            else
+            } else {
                 f->lost = true;
+            }
         } else if (s->kind != S_DIM && s->kind != S_CONST && s->kind != S_OPTION) {
             vec_push(f->c->arena, live, s);
         }

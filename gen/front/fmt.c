@@ -830,3 +830,89 @@ void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out)
     put_body(&f, &ast->items, (uint32_t)f.src->len + 1);
     write_lines(&f, out);
 }
+
+/* ---- what is left of a cell with its settings */
+
+static void put_taken_body(Fmt *f, const StmtVec *body);
+
+/* A text as one line, however long. */
+static void put_whole(Fmt *f, const char *text)
+{
+    push_part(f, 4 * f->indent, text, strlen(text));
+}
+
+static void put_taken_block(Fmt *f, const StmtVec *body)
+{
+    f->indent++;
+    put_taken_body(f, body);
+    f->indent--;
+}
+
+/* Both branches stay only where iterations or calls take different ones. */
+static void put_taken_when(Fmt *f, const Stmt *s)
+{
+    Buf b = {.arena = f->c->arena};
+    if (!s->took_body || !s->took_other) {
+        put_taken_body(f, s->took_body ? &s->body : s->took_other ? &s->other : &(StmtVec){0});
+        return;
+    }
+    put_head(f, &b, s);
+    put_whole(f, b.data);
+    put_taken_block(f, &s->body);
+    put_whole(f, "} else {");
+    put_taken_block(f, &s->other);
+    put_whole(f, "}");
+}
+
+/* What the command line binds a dim or constant to, or NULL. */
+static const char *bound_value(const Compiler *c, const Stmt *s)
+{
+    const char *value = NULL;
+    int n = s->kind == S_DIM ? c->dims.len : s->kind == S_CONST ? c->sets.len : 0;
+    const Setting *list = s->kind == S_DIM ? c->dims.data : c->sets.data;
+    for (int i = 0; i < n; i++)
+        value = strcmp(list[i].name, s->name) == 0 ? list[i].value : value;
+    return value;
+}
+
+static void put_taken(Fmt *f, const StmtVec *body, int i)
+{
+    const Stmt *s = body->data[i];
+    const char *bound = bound_value(f->c, s);
+    Buf b = {.arena = f->c->arena};
+    if (s->kind == S_OPTION || s->kind == S_IMPORT || s->kind == S_CELL)
+        return;
+    if (s->kind == S_WHEN) {
+        put_taken_when(f, s);
+        return;
+    }
+    if (bound && strcmp(bound, "open") == 0)
+        buf_f(&b, "%s %s;", keyword(s), s->name);
+    else if (bound)
+        buf_f(&b, "%s %s = %s;", keyword(s), s->name, bound);
+    else if (has_block(s))
+        put_head(f, &b, s);
+    else if (is_decl(s))
+        put_decls(f, &b, body, i, 1);
+    else
+        put_leaf(f, &b, s, 0);
+    put_whole(f, b.data);
+    if (has_block(s)) {
+        put_taken_block(f, &s->body);
+        put_whole(f, "}");
+    }
+}
+
+static void put_taken_body(Fmt *f, const StmtVec *body)
+{
+    for (int i = 0; i < body->len; i++)
+        put_taken(f, body, i);
+}
+
+void fmt_taken(Compiler *c, const Ast *ast, const Stmt *cell, Buf *out)
+{
+    Fmt f = {.c = c, .src = &c->sources.data[ast->file]};
+    put_taken_body(&f, &ast->items);
+    put_taken_body(&f, &cell->body);
+    write_lines(&f, out);
+}
