@@ -51,6 +51,7 @@ struct Compiler {
     bool is_tuned;                /* the schedule is from one */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     Products products;            /* --products */
+    bool no_performance;          /* -Wno-performance: no performance warnings */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *cell;             /* SPEC:NAME, the cell of a file that has several; NULL: the only one */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */

@@ -62,7 +62,7 @@ const char *explain_value(const Explain *e, NodeId id)
     return intern_f(e->c, "v%d in %.*s", id, (int)strcspn(name, "."), name);
 }
 
-static const char *line_words(const Explain *e, NodeId id)
+static const char *value_line(const Explain *e, NodeId id)
 {
     Span s = at(e, id)->span;
     const char *place = source_place(e->m, s, false), *colon = strrchr(place, ':');
@@ -289,7 +289,7 @@ static const char *walk_words(const Explain *e, const Group *g)
 {
     const Walk *w = g->walk;
     if (w->refused)
-        return intern_f(e->c, "refused: %s", w->refused);
+        return intern_f(e->c, "refused: %s", reason_words(e->m, w->refused));
     Buf b = { .arena = e->m->arena };
     const Poly *blocks = poly_dim(e->m, ATOM_B);
     if (w->blocks)
@@ -511,7 +511,7 @@ static void put_value(const Explain *e, Direction d, NodeId id, Table *t)
     int by = operation_of(e, g, id);
     Cost cost = cost_of_array(e->p, g, id);
     const Poly *bytes = poly_add(e->m, cost.step, cost.once);
-    table_row(e->c, t, line_words(e, id), explain_value(e, id), shape_words(e, id), phase_word(g->phase[id]),
+    table_row(e->c, t, value_line(e, id), explain_value(e, id), shape_words(e, id), phase_word(g->phase[id]),
               by ? intern_f(e->c, "%d", by) : "-", place_words(e, g, id),
               d == FORWARD ? backward_words(e, id) : "", by ? cost_words(e, bytes) : "-",
               by ? flops_words(e, cost) : "-", why(e, d, id), NULL);

@@ -84,7 +84,11 @@ static const char *operations_words(const Explain *e)
 
 static const char *work_words(const Explain *e)
 {
-    const char *forward = explain_size(e, explain_sum(e, FORWARD).flops);
+    Cost sum = explain_sum(e, FORWARD);
+    bool once = e->m->nodes.len && sum.flops_once != poly_const(e->m, 0);
+    const char *forward = explain_size(e, sum.flops);
+    if (once)
+        forward = intern_f(e->c, "%s (and %s once a call)", forward, explain_size(e, sum.flops_once));
     if (!e->m->has_grad)
         return intern_f(e->c, "%s flops per sequence and step", forward);
     return intern_f(e->c, "per sequence and step %s flops forward, %s backward", forward,
@@ -131,12 +135,18 @@ static const char *time_words(const Explain *e)
 /* The lines of the planner's reasons that say why a schedule was not taken, and perhaps what to change. */
 static void put_refusals(const Explain *e, Table *t)
 {
+    static const char no_kernel[] = "no kernel walks";
     for (const char *line = e->p->reasons.data, *end; line && *line; line = *end ? end + 1 : end) {
         end = line + strcspn(line, "\n");
         const char *colon = memchr(line, ':', (size_t)(end - line));
         if (strncmp(line, "not ", 4) == 0 && colon)
             table_row(e->c, t, intern_n(e->c, line, (size_t)(colon - line)),
                       intern_n(e->c, colon + 2, (size_t)(end - colon - 2)), NULL);
+        else if (strncmp(line, no_kernel, strlen(no_kernel)) == 0)
+            table_row(
+                e->c, t, "no kernel",
+                intern_n(e->c, line + strlen("no kernel "), (size_t)(end - line) - strlen("no kernel ")),
+                NULL);
     }
 }
 

@@ -18,9 +18,11 @@
 #include "schedule/schedule.h"
 
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
+static const char *const warning_kinds[] = { "performance", "no-performance", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_SOURCES, C_DIAGNOSTICS, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_SOURCES,
+       C_DIAGNOSTICS, C_WARN, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
@@ -33,6 +35,7 @@ static const OptionSpec compile_table[] = {
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--sources", "FILE", OPT_STRING, NULL, "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
     { "--diagnostics", "FORM", OPT_STRING, NULL, "what goes to standard error: text (default), or json, an object per line" },
+    { "-W", "KIND", OPT_STRING, NULL, "-Wno-performance: nothing about what is slow" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };
@@ -284,6 +287,11 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         if ((at = position(diagnostics_forms, value)) < 0)
             return bad_choice(help, c, option, value, diagnostics_forms);
         say_json(at == 1);
+        return -1;
+    case C_WARN:
+        if ((at = position(warning_kinds, value)) < 0)
+            return bad_choice(help, c, option, value, warning_kinds);
+        c->no_performance = at == 1;
         return -1;
     default:
         if (!pass_exists(value))

@@ -53,6 +53,10 @@ enum {
  * place. */
 const char *source_place(const Module *m, Span span, bool text);
 
+/* expression.c: the expression as text of the spec, `...` below `depth` operators; inside: in parentheses
+ * where it stands between others. */
+void put_expression(const Module *m, NodeId id, int depth, bool inside, Buf *out);
+
 /* Appends C, C++ or CUDA text to out with lines beyond 110 columns broken at spaces outside of strings. */
 void buf_wrapped(Buf *out, const Buf *text);
 

@@ -89,7 +89,7 @@ static void plan_directions(Plan *p)
         mark_cats(p, both[d]);
         mark_short_sums(p, both[d]);
         make_groups(p, both[d]);
-        if (p->schedule->refuses_groups && (p->refused = p->schedule->refuses_groups(&p->program[d])))
+        if (p->schedule->refuses_groups && (p->refused = p->schedule->refuses_groups(p, &p->program[d])))
             return;                           /* the rest would be planned for nothing */
         join_sums_apart(both[d]);
         join_columns(p, both[d]);
@@ -125,38 +125,6 @@ bool steps_multiply(const Program *pr)
     return false;
 }
 
-/* Does the array sum over many steps, each of which it reads by itself? Short windows come from the cache. */
-static bool sums_many_steps(const Plan *p, NodeId array)
-{
-    enum { FEW = 16 };
-    Uses uses = plan_uses(p, array);
-    for (int i = 0; i < uses.len; i++) {
-        const IxExpr *step = uses.data[i].read.step;
-        for (int k = 0; step && k < step->nterms; k++) {
-            IndexId which = step->terms[k].kind == IA_INDEX ? step->terms[k].index : IX_TIME;
-            const Poly *n = which >= IX_FIRST ? p->m->indices.data[which].extent : NULL;
-            if (n && (!n->is_const || n->value > FEW))
-                return true;
-        }
-    }
-    return false;
-}
-
-static void warn_of_steps(Plan *p)
-{
-    for (int d = 0; d < 2; d++)
-        for (NodeId id = 0; id < p->n_nodes; id++) {
-            int group = p->program[d].group[id];
-            const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
-            bool history = g && p->passes && !g->timed;       /* for the call before, where asked for */
-            if (!g || g->kind == G_GEMM || g->pass || history || !sums_many_steps(p, id))
-                continue;
-            diag(p->m->c, DIAG_PERF, at(p, id)->span,
-                 "every step reads many earlier ones here, each from memory");
-            return;
-        }
-}
-
 static int64_t block_memory(const Plan *p)
 {
     int64_t most = 0;
@@ -172,9 +140,9 @@ static int64_t block_memory(const Plan *p)
 /* ---- which schedule ---- */
 
 /* Why schedules were refused, by their numbers in the table; NULL: they were not, or not tried. */
-typedef struct Refusals { const char **why; } Refusals;
+typedef struct Refusals { const Reason **why; } Refusals;
 
-static const char *refused(const Refusals *r, const Schedule *s)
+static const Reason *refused(const Refusals *r, const Schedule *s)
 {
     return r->why[schedule_number(s)];
 }
@@ -185,7 +153,7 @@ static void tell_refusals(Plan *p, const Refusals *r, bool made)
 {
     for (const Schedule *const *s = schedule_order; *s; s++)
         if (*s != p->schedule && refused(r, *s) && (made ? (*s)->tells && (*s)->tells(p) : !(*s)->tells))
-            buf_f(&p->reasons, "not %s: %s\n", (*s)->name, refused(r, *s));
+            buf_f(&p->reasons, "not %s: %s\n", (*s)->name, reason_words(p->m, refused(r, *s)));
 }
 
 static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Schedule *s)
@@ -199,9 +167,8 @@ static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Sch
 }
 
 /* What comes behind the choice of the schedule. */
-static void finish(Plan *p)
+static void finish(Plan *p, const Refusals *r)
 {
-    warn_of_steps(p);
     if (p->schedule->find_walks)
         p->schedule->find_walks(p);
     else
@@ -209,6 +176,8 @@ static void finish(Plan *p)
     name_kernels(p, &p->program[BACKWARD]);       /* its phases may have changed */
     find_parts(p);
     find_fused(p);
+    warn_of_schedule(p, r->why);
+    warn_of_values(p);
     ir_verify(p->m, "plan");
 }
 
@@ -240,7 +209,7 @@ static Plan *attempt(Module *m, const Request *request, Trial *trial, const Sche
     if (v->why)
         return NULL;
     tell_refusals(p, r, true);
-    finish(p);
+    finish(p, r);
     return p;
 }
 
@@ -286,7 +255,8 @@ static Plan *plan_by(Module *m, const Request *request, Trial *trial, const Sche
     if (!p && !r->why[schedule_number(*s)])
         r->why[schedule_number(*s)] = v.why;
     if (!p && request->schedule && !v.said)
-        diag(m->c, DIAG_ERROR, m->span, "--schedule %s cannot take cell %s: %s", (*s)->name, m->name, v.why);
+        diag(m->c, DIAG_ERROR, m->span, "--schedule %s cannot take cell %s: %s", (*s)->name, m->name,
+             reason_words(m, v.why));
     return p;
 }
 
@@ -298,7 +268,7 @@ static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, bool
     for (const Schedule *const *s = schedule_order; *s && !p; s++) {
         const char *leads = (*s)->stateless == stateless && (*s)->leads ? (*s)->leads(m) : NULL;
         for (const Schedule *const *x = schedule_order; leads && x != s; x++)
-            r.why[schedule_number(*x)] = (*x)->stateless == stateless ? leads : NULL;
+            r.why[schedule_number(*x)] = (*x)->stateless == stateless ? reason(m, "%s", leads) : NULL;
         if (leads)
             p = plan_by(m, request, trial, s, &r);
         for (const Schedule *const *x = schedule_order; leads && !p && x != s; x++)

@@ -5,6 +5,7 @@
 
 #include "devices.h"
 #include "formula.h"
+#include "reason.h"
 #include "request.h"
 
 typedef enum { FORWARD, BACKWARD } Direction;
@@ -108,7 +109,7 @@ typedef struct Walk {
     int64_t by_thread;            /* then, elements of a matrix in a checkpoint, which lies as the threads have it; else 0 */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
-    const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
+    const Reason *refused;        /* why it cannot take this cell; else NULL */
     bool no_room;                 /* because of its states' size */
 } Walk;
 
@@ -363,7 +364,7 @@ struct Plan {
     Units *units;                 /* where a thread walks one; else NULL */
     bool own_ends;                /* then the walks may begin with the states that the call gives and leave
                                    * the final ones, and the same of the adjoints; else other kernels do */
-    const char *refused;          /* why the steps turned out to be none for the schedule */
+    const Reason *refused;        /* why the steps turned out to be none for the schedule */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
     Calls calls;                  /* tile: that the plan is for */

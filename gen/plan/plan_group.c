@@ -529,7 +529,7 @@ void make_groups(Plan *p, const Phasing *s)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
                     place_with_uses(s, id, first);
-                if (p->schedule->refuses_groups && p->schedule->refuses_groups(pr))
+                if (p->schedule->refuses_groups && p->schedule->refuses_groups(p, pr))
                     return;           /* the rest would be placed for nothing */
             }
     }

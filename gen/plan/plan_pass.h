@@ -130,6 +130,11 @@ void find_fused(Plan *p);                                /* once storage is fina
 /* plan_wanted.c */
 void find_wanted(Plan *p, const Phasing *s);
 
+/* plan_slow.c: performance warnings: where no kernel walks the steps, and why other schedules did not take
+ * them, by their numbers; and at values that would be faster if they were written otherwise. */
+void warn_of_schedule(Plan *p, const Reason *const *why);
+void warn_of_values(Plan *p);
+
 /* plan_shape.c */
 void finish_groups(Plan *p, Program *pr);                /* threads, lanes, orders, buffers of partial sums */
 bool rows_are_neighbours(Plan *p, const Group *g);

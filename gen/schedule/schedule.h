@@ -17,6 +17,7 @@ struct Phasing;
 struct Plan;
 struct Poly;
 struct Program;
+struct Reason;
 
 typedef struct Schedule Schedule;
 
@@ -36,7 +37,7 @@ typedef struct PastPass {
 /* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can.
  * again: another attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule
  * was forced, all that there is to say was said. */
-typedef struct Verdict { const char *why; bool again, said; } Verdict;
+typedef struct Verdict { const struct Reason *why; bool again, said; } Verdict;
 
 struct Schedule {
     const char *name;             /* of --schedule */
@@ -50,6 +51,8 @@ struct Schedule {
                                    * from which backward replays */
     bool per_unit;                /* a step is one group: a thread for each unit (Plan.units) walks it, and
                                    * has its states in registers */
+    bool last_resort;             /* no kernel walks all steps, whatever the sizes of the call: it is warned
+                                   * of */
     bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (WalkHints) */
     bool plain_past;              /* values over the past are made at each place that reads them */
 
@@ -59,7 +62,7 @@ struct Schedule {
     const char *(*leads)(const struct Module *m);
     /* Before anything is planned: why it cannot take the cell; NULL: perhaps it can. May leave what it found
      * in the plan. */
-    const char *(*refuses)(struct Plan *p);
+    const struct Reason *(*refuses)(struct Plan *p);
     /* When all kernels of a plan are known; no hook: it takes the cell. */
     Verdict (*settle)(struct Plan *p);
     bool plans_as_next;           /* a plan for which that said no is one of the next schedule in the order */
@@ -81,8 +84,8 @@ struct Schedule {
     bool (*takes_sum)(const struct Plan *p, const struct Program *pr, int32_t sum);
     /* Why a step of a direction is none for it, as far as that is planned: phases, or groups too; and of the
      * latter, what shows by their number. NULL: it takes it. */
-    const char *(*refuses_step)(const struct Plan *p, const struct Program *pr);
-    const char *(*refuses_groups)(const struct Program *pr);
+    const struct Reason *(*refuses_step)(const struct Plan *p, const struct Program *pr);
+    const struct Reason *(*refuses_groups)(const struct Plan *p, const struct Program *pr);
     /* Once a direction has all but what walks: adds that. Backward comes first. */
     void (*add_walk)(struct Plan *p, const struct Phasing *s);
     /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for

@@ -13,12 +13,12 @@ import importlib
 import os
 
 from .errors import (BackendError, BuildError, CannotRead, CellcError, CellcWarning, MissingFile, MissingSpec,  # noqa: F401
-                     ShapeError, SpecError, TypeMismatch)
+                     PerformanceWarning, ShapeError, SpecError, TypeMismatch)
 from .names import wrong_keyword
 
 __version__ = "0.2.0"
 __all__ = ["load", "op", "BackendError", "BuildError", "CannotRead", "CellcError", "CellcWarning", "MissingFile",
-           "MissingSpec", "ShapeError", "SpecError", "TypeMismatch"]
+           "MissingSpec", "PerformanceWarning", "ShapeError", "SpecError", "TypeMismatch"]
 
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 

@@ -9,6 +9,7 @@ from .errors import CellcError as CellcError
 from .errors import CellcWarning as CellcWarning
 from .errors import MissingFile as MissingFile
 from .errors import MissingSpec as MissingSpec
+from .errors import PerformanceWarning as PerformanceWarning
 from .errors import ShapeError as ShapeError
 from .errors import SpecError as SpecError
 from .errors import TypeMismatch as TypeMismatch

@@ -14,7 +14,8 @@ import threading
 import warnings
 
 from . import cache, compiler, nvrtc
-from .errors import BackendError, BuildError, CannotRead, CellcWarning, MissingFile, SpecError
+from .errors import (HEAD, BackendError, BuildError, CannotRead, CellcWarning, MissingFile,
+                     PerformanceWarning, SpecError)
 from .manifest import Manifest
 from .names import wrong_keyword
 from .native import Library
@@ -24,10 +25,10 @@ USER = 6                   # how many calls above a warning here the user's is
 locks, made, told = collections.defaultdict(threading.RLock), {}, set()
 
 
-def once(text):
+def once(text, category=CellcWarning, stacklevel=USER):
     if text not in told:
         told.add(text)
-        warnings.warn(text, CellcWarning, stacklevel=USER)
+        warnings.warn(text, category, stacklevel=stacklevel)
 
 
 def kernel_compiler():
@@ -176,6 +177,28 @@ def messages(text):
     return "\n".join(line for line in text.splitlines() if not said.match(line)).strip("\n")
 
 
+def sort_messages(text):
+    """(the text without performance warnings, each of these with the notes behind it)."""
+    plain, slow, into = [], [], None
+    for line in text.splitlines():
+        head = HEAD.match(line)
+        if head and head["severity"] == "performance warning":
+            slow.append(into := [])
+        elif head and head["severity"] != "note":
+            into = plain
+        (plain if into is None else into).append(line)
+    return "\n".join(plain), ["\n".join(lines) for lines in slow]
+
+
+def warn_of(text):
+    """Says what the compiler said of a cell; of what is slow, each once."""
+    plain, slow = sort_messages(text)
+    if plain:
+        warnings.warn(plain, CellcWarning, stacklevel=USER)
+    for text in slow:
+        once(text, PerformanceWarning, USER + 1)
+
+
 def compile_apart(place, source, archs):
     """The kernels of a file by NVRTC, for all architectures at once: {"90": name of the image}."""
     with open(os.path.join(place, source)) as f:
@@ -222,7 +245,7 @@ class Built:
                 if attempt:
                     raise
         if info["said"]:
-            warnings.warn(info["said"], CellcWarning, stacklevel=USER - 1)
+            warn_of(info["said"])
 
     def open(self, stem, images):
         self.has_reference, self.why_no_reference = True, ""

@@ -58,6 +58,11 @@ class CellcWarning(UserWarning):
     """What is legal but may surprise: no GPU, no nvcc, a warning of the compiler about the spec."""
 
 
+class PerformanceWarning(CellcWarning):
+    """The cell is right but slow: a matrix product that is none as it is written, or steps that no kernel
+    walks. Said once; `warnings.simplefilter("ignore", cellc.PerformanceWarning)` turns it off."""
+
+
 class Diagnostic:
     """One message of the compiler: where (file, line, column; None where it has no place), how bad, and what."""
 

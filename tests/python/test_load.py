@@ -357,6 +357,23 @@ def test_no_gpu_is_said_once():
     assert out.stderr.count("PyTorch sees no GPU here, so cells run on the CPU") == 1
 
 
+def test_what_is_slow_is_a_warning_of_its_own_and_said_once():
+    from cellc.build import warn_of
+    slow = ("x.cell:1:6: performance warning: no kernel walks over the steps of x: ... (schedule steps)\n"
+            "    cell x {\nx.cell:2:1: note: not tile: ...\ncellc: note: not scan: ...")
+    plain = "x.cell:3:1: warning: param 'a' is never used\n    param a;\n          ^"
+    other = slow.replace("x.", "y.")
+    both = [cellc.CellcWarning, cellc.PerformanceWarning]
+    for text, wanted in [(plain, both[:1]), (f"{slow}\n{plain}", both), (slow, []), (other, both[1:])]:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            warn_of(text)
+        assert [w.category for w in said] == wanted
+        for w in said:
+            assert ("performance" in str(w.message)) == (w.category is cellc.PerformanceWarning)
+    assert str(said[0].message) == other
+
+
 def test_a_cached_load_is_fast():
     """Under 50 ms is the promise; the bound is for a machine that does other things as well."""
     program = ("import time, cellc.with_torch; t = time.time(); import cellc; cellc.load('lstm'); t = time.time() - t; "

@@ -5,124 +5,12 @@
 
 #include "chunk.h"
 #include "emit/emit.h"
-#include "ir/ops.h"
 
 enum { DEPTH = 6 };               /* of what is printed of an expression */
 
-/* ---- expressions ---- */
-
-static void put(const Module *m, NodeId id, int depth, bool inside, Buf *out);
-
-/* Indices by their names alone: a dump tells those of one name apart by numbers, "j.12". */
-static void put_index(const Module *m, const IxExpr *e, Buf *out)
-{
-    Buf b = { .arena = m->arena };
-    ix_print(m, e, &b);
-    for (size_t i = 0; i < b.len; i++) {
-        if (b.data[i] != '.')
-            buf_f(out, "%c", b.data[i]);
-        else
-            i += strspn(b.data + i + 1, "0123456789");
-    }
-}
-
-static void put_places(const Module *m, const IxExpr *const *map, int n, Buf *out)
-{
-    for (int i = 0; i < n; i++) {
-        buf_f(out, "%s", i ? "," : "[");
-        put_index(m, map[i], out);
-    }
-    buf_f(out, "%s", n ? "]" : "");
-}
-
-static void put_array(const Module *m, const Node *a, const IxExpr *const *map, int depth, Buf *out)
-{
-    if (!a->name) {
-        put(m, a->args[0], depth - 1, true, out);
-        return;
-    }
-    buf_f(out, "%s", a->name);
-    for (int i = 0; i < a->naxes; i++) {
-        buf_f(out, "%s", i ? "," : "[");
-        if (map)
-            put_index(m, map[i], out);
-        else
-            buf_f(out, "%s", m->indices.data[a->axes[i]].name);
-    }
-    buf_f(out, "%s", a->naxes ? "]" : "");
-}
-
-static const char *infix(Op op)
-{
-    switch (op) {
-    case OP_ADD: return " + ";
-    case OP_SUB: return " - ";
-    case OP_MUL: return " * ";
-    case OP_DIV: return " / ";
-    default: return NULL;
-    }
-}
-
-static void put_map(const Module *m, const Node *n, int depth, bool inside, Buf *out)
-{
-    const char *between = infix(n->op);
-    if (n->op == OP_SELECT) {
-        buf_f(out, "(... ? ");
-        put(m, n->args[1], depth - 1, true, out);
-        buf_f(out, " : ");
-        put(m, n->args[2], depth - 1, true, out);
-        buf_f(out, ")");
-        return;
-    }
-    if (!between) {
-        buf_f(out, "%s%s", n->op == OP_NEG ? "-" : op_table[n->op].name, n->op == OP_NEG ? "" : "(");
-        for (int i = 0; i < n->nargs; i++) {
-            buf_f(out, "%s", i ? ", " : "");
-            put(m, n->args[i], depth - 1, n->op == OP_NEG, out);
-        }
-        buf_f(out, "%s", n->op == OP_NEG ? "" : ")");
-        return;
-    }
-    buf_f(out, "%s", inside ? "(" : "");
-    put(m, n->args[0], depth - 1, true, out);
-    buf_f(out, "%s", between);
-    put(m, n->args[1], depth - 1, true, out);
-    buf_f(out, "%s", inside ? ")" : "");
-}
-
-static void put(const Module *m, NodeId id, int depth, bool inside, Buf *out)
-{
-    static const char *const words[] = { "sum", "mean", "max", "min", "prod", "softmax" };
-    const Node *n = &m->nodes.data[id];
-    if (depth == 0) {
-        buf_f(out, "...");
-        return;
-    }
-    switch (n->kind) {
-    case N_CONST: buf_f(out, "%g", n->value); break;
-    case N_SIZE: poly_print(m, n->size, out); break;
-    case N_INDEX: put_index(m, n->ix, out); break;
-    case N_LOAD:
-        buf_f(out, "%s", m->tensors.data[n->tensor].name);
-        put_places(m, n->map, n->nmap, out);
-        break;
-    case N_ARRAY: put_array(m, n, NULL, depth, out); break;
-    case N_VIEW: put_array(m, &m->nodes.data[n->args[0]], n->map, depth, out); break;
-    case N_MAP: put_map(m, n, depth, inside, out); break;
-    case N_REDUCE:
-        buf_f(out, "(%s[", words[n->reduce]);
-        for (int i = 0; i < n->nbound; i++)
-            buf_f(out, "%s%s", i ? "," : "", m->indices.data[n->bound[i]].name);
-        buf_f(out, "] ");
-        put(m, n->args[0], depth - 1, false, out);
-        buf_f(out, ")");
-        break;
-    }
-}
-
 void chunk_expression(const Module *m, NodeId id, Buf *out)
 {
-    put(m, id, DEPTH, false, out);
+    put_expression(m, id, DEPTH, false, out);
 }
 
 /* ---- verdicts ---- */

@@ -4,24 +4,61 @@
 #include "gemm_forms.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
+#include "plan/spelling.h"
 #include "schedule/schedule.h"
+
+static const Node *sum_of(const Plan *p, NodeId array)
+{
+    return at(p, at(p, array)->args[0]);
+}
+
+/* Why no sum of a step is a product: of those that come nearest to one. */
+static const Reason *why_no_product(const Plan *p)
+{
+    const Program *pr = &p->program[FORWARD];
+    NodeId any = -1;
+    Spelling s;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (pr->phase[id] != PHASE_DURING || !plan_reduces(p, id))
+            continue;
+        if (spelling_of(p, pr, id, &s))
+            return reason_of(p->m, sum_of(p, id), "its sum is no matrix product, since %s", s.because);
+        if (multiplies_shared(p, id))
+            return reason_of(
+                p->m, sum_of(p, id),
+                "its sum with what all sequences share is no single matrix product, as its rows, "
+                "columns or terms do not lie at one stride");
+        any = any < 0 ? id : any;
+    }
+    return any < 0 ? reason(p->m, "its step has no sum")
+                   : reason_of(p->m, sum_of(p, any),
+                               "no sum of its step multiplies a param, or what else all sequences share");
+}
 
 static Verdict settle(Plan *p)
 {
     Module *m = p->m;
+    Gemm g;
+    NodeId factor[2];
     if (steps_multiply(&p->program[FORWARD]))
         return (Verdict){ 0 };
     if (p->request->schedule)
         diag(m->c, DIAG_ERROR, m->span,
              "--schedule gemm needs a product with a param in every step; %s has none, or none that is not "
              "computed together with other sums of the step", m->name);
-    return (Verdict){ .why = "no step has a product of its own", .said = true };
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (p->program[FORWARD].phase[id] == PHASE_DURING && contraction_of(p, id, true, &g, factor))
+            return (Verdict){ .why =
+                                  reason_of(m, sum_of(p, id),
+                                            "its product is computed together with other sums of the step"),
+                              .said = true };
+    return (Verdict){ .why = why_no_product(p), .said = true };
 }
 
+/* Why a step is no product is of interest where nothing else takes it. */
 static bool tells(const Plan *p)
 {
-    (void)p;
-    return false;
+    return p->schedule->last_resort;
 }
 
 static bool walks_heads(const GemmWalks *w)
@@ -37,17 +74,25 @@ static bool walks(const Plan *p)
     return false;
 }
 
+static bool has_walk(const GemmWalks *w)
+{
+    return w->panel || w->columns || walks_heads(w);
+}
+
 static void find_walks(Plan *p)
 {
+    const Reason *why[2];
     for (int d = 0; d < 2; d++)
         p->program[d].walks = plan_alloc(p, sizeof(GemmWalks), 1);
-    panel_find(p);
+    panel_find(p, why);
     if (!walks(p))
         put_time_first(p);
     columns_find(p);
     for (int d = 0; d < 2; d++) {
-        const GemmWalks *w = gemm_walks(&p->program[d]);
-        p->program[d].one_kernel = w->panel || w->columns || walks_heads(w);
+        p->program[d].one_kernel = has_walk(gemm_walks(&p->program[d]));
+        if (!p->program[d].one_kernel && why[d] && (d == FORWARD || p->m->has_grad))
+            buf_f(&p->reasons, "no kernel walks the %s steps: %s\n", d == FORWARD ? "forward" : "backward",
+                  reason_words(p->m, why[d]));
     }
 }
 

@@ -263,11 +263,58 @@ bool panel_take_product(Panel *w, Group *g)
     return true;
 }
 
-/* A step of one product and of what is pointwise over the same units. */
-static Panel *find(Plan *p, Program *pr)
+static const char *name_of(const Plan *p, NodeId id)
+{
+    const char *name = at(p, id)->name;
+    return name ? intern_f(p->m->c, "`%s`", name) : "a value";
+}
+
+/* Why a group of the step beside the product, and beside what is pointwise, is too much. */
+static const Reason *beside(const Plan *p, const Panel *w, const Group *g)
+{
+    const Module *m = p->m;
+    NodeId id = g->arrays.data[0];
+    for (int i = g->arrays.len - 1; i >= 0; i--)
+        id = plan_reduces(p, g->arrays.data[i]) ? g->arrays.data[i] : id;
+    const Node *sum = at(p, at(p, id)->args[0]);
+    if (g->kind != G_GEMM)
+        return reason_of(m, sum, "%s of each step is a %s that is no product", name_of(p, id),
+                         sum->kind == N_REDUCE && sum->reduce != R_SUM
+                             ? "maximum, minimum or product of elements"
+                             : "sum");
+    if (!w->product)
+        return reason_of(m, sum, "one of its products is for gradients that are not always asked for");
+    const Node *other = at(p, at(p, w->product->arrays.data[0])->args[0]);
+    const GemmSide *a = &w->product->gemm.b, *b = &g->gemm.b;
+    bool same = !a->read.is_tensor && !b->read.is_tensor && a->read.id == b->read.id;
+    const char *line = line_words(m, other->span);
+    return reason_of(
+        m, sum, "each step has more than one product, this beside that of %s%s",
+        *line ? line : "another term",
+        same ? ": params that one vector is multiplied by are one product where they are slices of one param"
+             : "");
+}
+
+static const Reason *no_panel(Plan *p, Program *pr, Panel *w);
+
+/* A step of one product and of what is pointwise over the same units. NULL, and why, where it is no such
+ * step. */
+static Panel *find(Plan *p, Program *pr, const Reason **why)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Panel){ .outer = 0 };
+    *why = no_panel(p, pr, w);
+    if (*why)
+        return NULL;
+    w->operand_ready = made_before(p, w->operand);
+    w->own = own_of(p, w);
+    w->split = split_of(p, w);
+    w->batch = PANEL_TURN;
+    return w;
+}
+
+static const Reason *no_panel(Plan *p, Program *pr, Panel *w)
+{
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
         if (g->phase != PHASE_DURING)
@@ -277,21 +324,26 @@ static Panel *find(Plan *p, Program *pr)
             w->heads = heads_of(p, g);
             w->naxes = g->naxes;
         } else if (!panel_take_product(w, g)) {
-            return NULL;
+            return beside(p, w, g);
         }
     }
-    if (!w->product || !w->units || !takes_product(p, pr, w))
-        return NULL;
+    if (!w->product || !w->units)
+        return reason(p->m, w->product ? "nothing of a step is computed beside the product"
+                                       : "a step has no product");
+    const Node *sum = at(p, at(p, w->product->arrays.data[0])->args[0]);
+    if (!takes_product(p, pr, w))
+        return reason_of(
+            p->m, sum,
+            "its product is not of a param, as it is stored, and one vector for each sequence (and head) "
+            "whose rows and terms are some times as many as the units");
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
         if (g->phase == PHASE_DURING && g->kind == G_MAP && !takes_map(p, pr, w, g))
-            return NULL;
+            return reason_of(p->m, at(p, g->arrays.data[0]),
+                             "%s of a step has, or reads, other elements than its own unit's",
+                             name_of(p, g->arrays.data[0]));
     }
-    w->operand_ready = made_before(p, w->operand);
-    w->own = own_of(p, w);
-    w->split = split_of(p, w);
-    w->batch = PANEL_TURN;
-    return w;
+    return NULL;
 }
 
 /* ---- a head in a block ---- */
@@ -473,12 +525,12 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
               "%d\n", PANEL_WIDE, PANEL_TURN);
 }
 
-void panel_find(Plan *p)
+void panel_find(Plan *p, const Reason *why[2])
 {
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         GemmWalks *walks = gemm_walks(pr);
-        Panel *w = find(p, pr);
+        Panel *w = find(p, pr, &why[d]);
         if (!w)
             continue;
         walks->head = find_head(p, pr, w);

@@ -80,8 +80,9 @@ const Poly *columns_posts(const Plan *p);                /* counters that its bl
 /* The value whose sum over batch and time a sum of columns is; or -1. */
 NodeId columns_term(const Plan *p, NodeId sum);
 
-/* Decides for both directions of a plan with schedule gemm; sets all of GemmWalks but columns. */
-void panel_find(Plan *p);
+/* Decides for both directions of a plan with schedule gemm; sets all of GemmWalks but columns, or why there
+ * is nothing to set. */
+void panel_find(Plan *p, const Reason *why[2]);
 /* Takes a group of the step as the one product of a walk; false: it is none, or not the only one. */
 bool panel_take_product(Panel *w, Group *g);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */

@@ -81,52 +81,55 @@ static bool sums_shortly(const Module *m)
     return false;
 }
 
-/* What feeds a next state: does it sum values of the walk over many places? */
-static bool feeds_by_long_sum(const Module *m, NodeId id, bool *seen)
+/* The sum of values of the walk over many places that feeds a next state; -1: there is none. */
+static NodeId feeds_by_long_sum(const Module *m, NodeId id, bool *seen)
 {
     const Node *n = &m->nodes.data[id];
     bool sums = n->kind == N_REDUCE && (n->dep & DEP_STATE) && !ir_gathers(m, id);
+    NodeId found = -1;
     if (seen[id] || !(n->dep & DEP_STATE))
-        return false;
+        return -1;
     seen[id] = true;
     for (int i = 0; sums && i < n->nbound; i++)
         if (n->bound[i] < IX_FIRST || !few(&m->indices.data[n->bound[i]].extent, 1, FEW))
-            return true;
-    for (int i = 0; i < n->nargs; i++)
-        if (feeds_by_long_sum(m, n->args[i], seen))
-            return true;
-    return false;
+            return id;
+    for (int i = 0; i < n->nargs && found < 0; i++)
+        found = feeds_by_long_sum(m, n->args[i], seen);
+    return found;
 }
 
-static bool any_long_sum(Module *m)
+static NodeId any_long_sum(Module *m)
 {
+    NodeId found = -1;
     bool *seen = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->roots.data[t].next >= 0 && feeds_by_long_sum(m, m->roots.data[t].next, seen))
-            return true;
-    return false;
+    for (TensorId t = 0; t < m->tensors.len && found < 0; t++)
+        if (m->roots.data[t].next >= 0)
+            found = feeds_by_long_sum(m, m->roots.data[t].next, seen);
+    return found;
 }
 
 /* As many axes as there are: the more, the more threads. Where a short one is summed over, as few as can be: a
  * thread sums without asking others. */
-Units *scan_units(Module *m, const char **why)
+Units *scan_units(Module *m, const Reason **why)
 {
     TensorId other = -1;
     int n = common_axes(m, &other), least = 1;
     if (n == 0) {
-        *why = other >= 0 ? intern_f(m->c, "state `%s` does not begin with the axes of the others",
-                                     m->tensors.data[other].name)
-                          : "a state without an axis has one element for a whole sequence";
+        *why = other >= 0 ? reason_at(m, m->tensors.data[other].span,
+                                      "state `%s` does not begin with the axes of the others",
+                                      m->tensors.data[other].name)
+                          : reason(m, "a state without an axis has one element for a whole sequence");
         return NULL;
     }
-    if (any_long_sum(m)) {
-        *why = "what feeds the states sums over many of their elements";
+    NodeId sum = any_long_sum(m);
+    if (sum >= 0) {
+        *why = reason_of(m, &m->nodes.data[sum], "what feeds the states sums over many of their elements");
         return NULL;
     }
     while (least < n && !rest_is_few(m, least))
         least++;
     if (!rest_is_few(m, least)) {
-        *why = intern_f(m->c, "behind the axes that all states have there are more than %d elements", FEW);
+        *why = reason(m, "behind the axes that all states have there are more than %d elements", FEW);
         return NULL;
     }
     Units *s = arena_alloc(m->arena, sizeof *s);
@@ -332,24 +335,25 @@ static int steps_of(const Program *pr)
     return steps;
 }
 
-const char *scan_too_many(const Program *pr)
+const Reason *scan_too_many(const Plan *p, const Program *pr)
 {
-    return steps_of(pr) > 1 ? "a step has more arrays than one kernel takes" : NULL;
+    return steps_of(pr) > 1 ? reason(p->m, "a step has more arrays than one kernel takes") : NULL;
 }
 
-const char *scan_refused(const Plan *p, const Program *pr)
+const Reason *scan_refused(const Plan *p, const Program *pr)
 {
-    Compiler *c = p->m->c;
     for (NodeId id = 0; id < p->n_nodes; id++) {
         if (pr->phase[id] != PHASE_DURING || p->is_cat[id])
             continue;
         if (!scan_form(p, id))
-            return intern_f(c, "%s of the step is not made of one unit of the states", name_of(p, id));
+            return reason_of(p->m, at(p, id), "%s of the step is not made of one unit of the states",
+                             name_of(p, id));
         if (pr->group && pr->group[id] >= 0 && !is_own(p, pr, id))
-            return intern_f(c, "%s of the step reads other units of the states than its own", name_of(p, id));
+            return reason_of(p->m, at(p, id), "%s of the step reads other units of the states than its own",
+                             name_of(p, id));
     }
-    const char *why = scan_too_many(pr);
-    return why || !pr->group || steps_of(pr) ? why : "no step computes anything";
+    const Reason *why = scan_too_many(p, pr);
+    return why || !pr->group || steps_of(pr) ? why : reason(p->m, "no step computes anything");
 }
 
 /* ---- linear recurrences ---- */

@@ -37,7 +37,7 @@ static inline ScanWalks *scan_walks(const Program *pr)
 }
 
 /* The units of a cell's states; NULL: it has none, and why. */
-Units *scan_units(Module *m, const char **why);
+Units *scan_units(Module *m, const Reason **why);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
 bool scan_form(const Plan *p, NodeId array);
 /* The same of its axes alone. */
@@ -58,9 +58,9 @@ int64_t scan_inner(const Plan *p, const Read *r);
 /* Which of them is read. */
 const IxExpr *scan_inner_linear(const Plan *p, const Read *r);
 /* Once a plan is made: why a step of a direction is not such that each unit walks by itself; or NULL. */
-const char *scan_refused(const Plan *p, const Program *pr);
+const Reason *scan_refused(const Plan *p, const Program *pr);
 /* The part of that which shows as soon as a direction's groups are made. */
-const char *scan_too_many(const Program *pr);
+const Reason *scan_too_many(const Plan *p, const Program *pr);
 /* kernels_scan.c: the text of a walk's kernel; fills its refs. */
 void scan_print(Plan *p, Program *pr, ScanWalk *w, Buf *out);
 /* Takes the kernels of both directions into the plan. */

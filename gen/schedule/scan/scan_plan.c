@@ -23,9 +23,9 @@ static const char *leads(const Module *m)
 }
 
 /* Where states lie in memory otherwise, a thread for each of their units may have them in registers. */
-static const char *refuses(Plan *p)
+static const Reason *refuses(Plan *p)
 {
-    const char *why = NULL;
+    const Reason *why = NULL;
     p->units = scan_units(p->m, &why);
     return why;
 }

@@ -4,5 +4,6 @@
 
 const Schedule steps_schedule = {
     .name = "steps",
+    .last_resort = true,
     .what = "the states lie in memory, each step is a sequence of kernels",
 };

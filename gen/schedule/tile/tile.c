@@ -33,13 +33,25 @@ const char *tile_text(Tile *t, const char *fmt, ...)
 void tile_refuse(Tile *t, const char *fmt, ...)
 {
     va_list args;
-    if (t->refused)
-        return;
-    char text[512];
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    t->refused = t->refused ? t->refused : reason(t->m, "%s", arena_text(t->arena, fmt, args));
     va_end(args);
-    t->refused = tile_text(t, "%s", text);
+}
+
+void tile_refuse_at(Tile *t, Span at, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    t->refused = t->refused ? t->refused : reason_at(t->m, at, "%s", arena_text(t->arena, fmt, args));
+    va_end(args);
+}
+
+void tile_refuse_of(Tile *t, const Node *value, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    t->refused = t->refused ? t->refused : reason_of(t->m, value, "%s", arena_text(t->arena, fmt, args));
+    va_end(args);
 }
 
 /* What the kernel's frame, the runtime and C++ have taken. */
@@ -177,8 +189,8 @@ static void find_parallel(Tile *t)
     for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
         if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0 &&
             parallel_axes(&m->tensors.data[k]) > MAX_PARALLEL)
-            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name,
-                        MAX_PARALLEL);
+            tile_refuse_at(t, m->tensors.data[k].span, "state `%s` has more than %d parallel axes",
+                           m->tensors.data[k].name, MAX_PARALLEL);
     t->npar = t->npar < 0 ? 0 : t->npar;
 }
 
@@ -187,13 +199,14 @@ static void chip_axes(Tile *t, const Tensor *x, int64_t *rows, int64_t *cols)
     int rank = x->rank - t->npar;
     for (int a = 0; a < t->npar; a++)
         if (a >= x->rank || x->axes[a] != t->par_extent[a]) {
-            tile_refuse(t, "state `%s` lacks the axis of size %s that other states are spread over", x->name,
-                        size_text(t, t->par_extent[a]));
+            tile_refuse_at(t, x->span,
+                           "state `%s` lacks the axis of size %s that other states are spread over", x->name,
+                           size_text(t, t->par_extent[a]));
             return;
         }
     if (rank == 2) {
         if (*rows && (*rows != x->axes[t->npar]->value || *cols != x->axes[t->npar + 1]->value))
-            tile_refuse(t, "its matrix states differ in size");
+            tile_refuse_at(t, x->span, "its matrix states differ in size");
         *rows = x->axes[t->npar]->value;
         *cols = x->axes[t->npar + 1]->value;
     }
@@ -210,7 +223,7 @@ static void find_sides(Tile *t, int64_t *rows, int64_t *cols)
         if (x->kind != T_STATE || m->roots.data[k].next < 0 || x->rank - t->npar != 1)
             continue;
         if (*cols && *cols != x->axes[t->npar]->value)
-            tile_refuse(t, "its vector states differ in size");
+            tile_refuse_at(t, x->span, "its vector states differ in size");
         *cols = x->axes[t->npar]->value;
     }
     if (!*rows && !*cols)
@@ -244,7 +257,7 @@ static void add_states(Tile *t)
             int64_t n = x->axes[t->npar]->value;
             s.role[0] = n == t->cols ? ROLE_COL : ROLE_ROW;
             if (n != t->cols && n != t->rows)
-                tile_refuse(t, "state `%s` is as long as no side of the matrix states", x->name);
+                tile_refuse_at(t, x->span, "state `%s` is as long as no side of the matrix states", x->name);
         }
         s.narrow = t->fast && is_tanh(m, m->roots.data[k].next);
         vec_push(t->arena, &t->states, s);
@@ -811,7 +824,8 @@ static bool saves_too_many(Tile *t)
 }
 
 /* Whether walks by clusters of trial->cluster blocks have room. */
-static const char *walks_refuse(Module *m, const Request *request, const Trial *trial, bool *no_room, int *interval)
+static const Reason *walks_refuse(Module *m, const Request *request, const Trial *trial, bool *no_room,
+                                  int *interval)
 {
     Walk w = assume(m, request, trial, FORWARD, NULL);
     tile_walk(&w);
@@ -846,7 +860,7 @@ bool tile_widen(const Request *request, Trial *trial, int interval)
     return true;
 }
 
-const char *tile_refuses(Module *m, const Request *request, Trial *trial)
+const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
 {
     if (request->hints.cluster)
         trial->cluster = request->hints.cluster;
@@ -863,7 +877,7 @@ const char *tile_refuses(Module *m, const Request *request, Trial *trial)
         return t->refused;
     bool no_room;
     int interval;
-    const char *why;
+    const Reason *why;
     do
         why = walks_refuse(m, request, trial, &no_room, &interval);
     while (why && no_room && tile_widen(request, trial, interval));

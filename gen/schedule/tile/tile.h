@@ -178,13 +178,17 @@ typedef struct Tile {
     Buf made;                     /* their code */
     bool making;                  /* printing that */
     bool no_made;                 /* refused, but perhaps not where kernels make these rows */
-    const char *refused;
+    const Reason *refused;
     bool no_room;                 /* a larger cluster might take it */
 } Tile;
 
 /* tile.c */
 const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Notes why the cell is not taken, unless that is known: the whole of it, a declaration, or a value of the
+ * step. */
 void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tile_refuse_at(Tile *t, Span at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void tile_refuse_of(Tile *t, const Node *value, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
 int tile_resident(const Tile *t, int threads, int64_t smem);       /* blocks that an SM is to hold: what the registers are for */
@@ -290,7 +294,7 @@ int64_t tile_block_room(const Tile *t);                           /* shared memo
 /* ---- tile.c: what it can take, and what forward must save so that backward replays without barriers ---- */
 
 /* NULL: it can, by clusters of trial->cluster blocks */
-const char *tile_refuses(Module *m, const Request *request, Trial *trial);
+const Reason *tile_refuses(Module *m, const Request *request, Trial *trial);
 int tile_parallel(const Module *m, const Poly **extent);           /* hook blocks */
 bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of
                                                                     * a chunk's steps */

@@ -170,8 +170,9 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
             f.window[k] = f.extent[k]->value;
         } else if (!split(t, map[k], &base, &inside[k]) || !ix_range(m, inside[k], &lo, &hi) ||
                    !hi->is_const || !poly_nonneg(lo)) {
-            tile_refuse(t, "an axis of `%s` is as long as a run-time size: bind that size with --dim",
-                        is_node ? m->nodes.data[id].name : m->tensors.data[id].name);
+            tile_refuse_at(t, is_node ? m->nodes.data[id].span : m->tensors.data[id].span,
+                           "an axis of `%s` is as long as a run-time size: bind that size with --dim",
+                           is_node ? m->nodes.data[id].name : m->tensors.data[id].name);
             return NULL;
         } else {
             f.window[k] = hi->value + 1;
@@ -180,7 +181,7 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
     }
     if (f.made && !t->making && !is_own_row(t, &f)) {
         t->no_made = true;
-        tile_refuse(t, "`%s` is not read row by row", m->nodes.data[id].name);
+        tile_refuse_of(t, &m->nodes.data[id], "`%s` is not read row by row", m->nodes.data[id].name);
         return NULL;
     }
     for (int i = 0; i < t->fetches.len; i++)

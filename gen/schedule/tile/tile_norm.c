@@ -145,7 +145,7 @@ Roles tile_roles(Step *s, NodeId id)
         return s->roles.data[id];
     Node n = node(s, id);
     if (n.naxes > TILE_MAX_AXES)
-        tile_refuse(s->t, "a value of the step has %d axes", n.naxes);
+        tile_refuse_of(s->t, &n, "a value of the step has %d axes", n.naxes);
     r.done = true;
     for (int k = 0; k < n.naxes && k < TILE_MAX_AXES; k++)
         join(&r, k, role_of_index(s->t, n.axes[k]), true);
@@ -333,7 +333,7 @@ static Role other_side(Role r)
 
 /* Gives each index of a reduction's body its role: what registers demand first, then what the vectors
  * suggest, then extents. */
-static bool assign_roles(Step *s, NodeId body, Role *out)
+static bool assign_roles(Step *s, const Node *sum, NodeId body, Role *out)
 {
     Roles r = tile_roles(s, body);
     Node n = node(s, body);
@@ -341,8 +341,8 @@ static bool assign_roles(Step *s, NodeId body, Role *out)
     memset(out, 0, sizeof *out * TILE_MAX_AXES);
     for (int k = 0; k < n.naxes; k++)
         if (r.strong[k] && !take(s, n.axes[k], r.role[k], &out[k], taken)) {
-            tile_refuse(s->t, "it reads a state matrix across its axes (index `%s`)",
-                        s->t->m->indices.data[n.axes[k]].name);
+            tile_refuse_of(s->t, sum, "it reads a state matrix across its axes (index `%s`)",
+                           s->t->m->indices.data[n.axes[k]].name);
             return false;
         }
     for (int k = 0; k < n.naxes; k++)
@@ -356,8 +356,9 @@ static bool assign_roles(Step *s, NodeId body, Role *out)
         found = found || take(s, n.axes[k], ROLE_COL, &out[k], taken) ||
                 take(s, n.axes[k], ROLE_ROW, &out[k], taken);
         if (!found) {
-            tile_refuse(s->t, "a sum inside the step runs over an index (`%s`) that is no axis of the state",
-                        s->t->m->indices.data[n.axes[k]].name);
+            tile_refuse_of(s->t, sum,
+                           "a sum inside the step runs over an index (`%s`) that is no axis of the state",
+                           s->t->m->indices.data[n.axes[k]].name);
             return false;
         }
     }
@@ -377,7 +378,7 @@ static NodeId canonical_reduction(Norm *x, const Node *r, NodeId inner)
     Module *m = s->t->m;
     Role role[TILE_MAX_AXES];
     Node n = node(s, inner);
-    if (!assign_roles(s, inner, role))
+    if (!assign_roles(s, r, inner, role))
         return -1;
     const IxExpr *to[TILE_MAX_AXES], *map[TILE_MAX_AXES];
     IndexId bound[TILE_MAX_AXES], axes[TILE_MAX_AXES];
@@ -390,8 +391,11 @@ static NodeId canonical_reduction(Norm *x, const Node *r, NodeId inner)
         if (is_bound && role[k] >= ROLE_PAR) {
             Buf extent = { .arena = s->t->arena };
             poly_print(m, s->t->par_extent[role[k] - ROLE_PAR], &extent);
-            tile_refuse(s->t, "the step, or its gradient, sums over the axis of size %s, whose elements are on different "
-                        "SMs", extent.data);
+            tile_refuse_of(
+                s->t, r,
+                "the step, or its gradient, sums over the axis of size %s, whose elements are on different "
+                "SMs",
+                extent.data);
             return -1;
         }
         if (is_bound)
@@ -409,7 +413,7 @@ static NodeId canonical_reduction(Norm *x, const Node *r, NodeId inner)
             inner_axes += role[k] < ROLE_PAR;
         }
     if (inner_axes > 1) {
-        tile_refuse(s->t, "the step holds a product of matrices");
+        tile_refuse_of(s->t, r, "the step holds a product of matrices");
         return -1;
     }
     NodeId body = node_subst(m, inner, n.axes, to, n.naxes);
@@ -429,7 +433,7 @@ static NodeId norm_reduce(Norm *x, NodeId id)
     int sign = 1;
     for (int k = 0; k < r.nbound; k++)
         if (r.bound[k] < IX_FIRST)
-            tile_refuse(s->t, "the step sums over the batch or over time");
+            tile_refuse_of(s->t, &r, "the step sums over the batch or over time");
     if (r.reduce == R_SUM)
         sign = split_factors(s, body, &r, &inside, &outside);
     else
@@ -438,7 +442,7 @@ static NodeId norm_reduce(Norm *x, NodeId id)
     for (int k = 0; k < r.nbound; k++)
         if (inner < 0 || !varies(s, inner, &r.bound[k], 1)) {
             if (r.reduce == R_PROD)
-                tile_refuse(s->t, "a product over an index that nothing depends on");
+                tile_refuse_of(s->t, &r, "a product over an index that nothing depends on");
             if (r.reduce == R_SUM)
                 vec_push(s->t->arena, &outside, node_size(m, extent(s, r.bound[k])));
         }
@@ -474,9 +478,11 @@ static int length_of(Step *s, NodeId id, Marks *known)
         int arg = length_of(s, n.args[i], known);
         length = n.kind != N_MAP && n.kind != N_REDUCE ? length : length + arg < MANY ? length + arg : MANY;
         if (n.kind == N_ARRAY && arg > TILE_MOST_OPERATIONS)
-            tile_refuse(s->t, "%s%s%s of its step is made of more than %d operations: parts of it that have a name are "
-                        "computed once", n.name ? "`" : "a value", n.name ? n.name : "", n.name ? "`" : "",
-                        TILE_MOST_OPERATIONS);
+            tile_refuse_of(
+                s->t, &n,
+                "%s%s%s of its step is made of more than %d operations: parts of it that have a name are "
+                "computed once",
+                n.name ? "`" : "a value", n.name ? n.name : "", n.name ? "`" : "", TILE_MOST_OPERATIONS);
     }
     marks_set(known, id, length);
     return length;
@@ -507,7 +513,7 @@ static Marks *find_shared(Step *s)
 {
     Module *m = s->t->m;
     Marks *shared = marks_begin(m), *known = marks_begin(m);
-    const char *refused = s->t->refused;
+    const Reason *refused = s->t->refused;
     for (NodeId id = 0; id < s->t->old_nodes; id++) {
         Node n = node(s, id);
         if (n.kind != N_ARRAY || length_of(s, n.args[0], known) < LONG_VALUE)
@@ -561,11 +567,13 @@ static NodeId norm_fresh(Norm *x, NodeId id)
     Node n = node(x->s, id);
     NodeId args[4];
     if (n.step)
-        tile_refuse(x->s->t, "its step reads another step of %s; define a value that is this read and use that",
-                    n.kind == N_LOAD ? m->tensors.data[n.tensor].name
-                                     : node(x->s, n.args[0]).name ? node(x->s, n.args[0]).name : "a value");
+        tile_refuse_of(x->s->t, &n,
+                       "its step reads another step of %s; define a value that is this read and use that",
+                       n.kind == N_LOAD             ? m->tensors.data[n.tensor].name
+                       : node(x->s, n.args[0]).name ? node(x->s, n.args[0]).name
+                                                    : "a value");
     if (n.kind == N_LOAD && m->tensors.data[n.tensor].dtype == DT_I32 && !m->tensors.data[n.tensor].lengths)
-        tile_refuse(x->s->t, "its step reads the integer `%s`", m->tensors.data[n.tensor].name);
+        tile_refuse_of(x->s->t, &n, "its step reads the integer `%s`", m->tensors.data[n.tensor].name);
     module_at(m, n.span, n.chain);
     switch (n.kind) {
     case N_ARRAY: return norm_array(x, id);

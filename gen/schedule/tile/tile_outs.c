@@ -111,8 +111,8 @@ Out tile_describe_out(Step *s, int k)
         return o;
     out_roles(s, &o, a.naxes);
     if (is_diagonal(&o, a.naxes))
-        tile_refuse(t, "%s%s%s is made of what different blocks have", a.name ? "`" : "a value of each step", a.name ? a.name : "",
-                    a.name ? "`" : "");
+        tile_refuse_of(t, &a, "%s%s%s is made of what different blocks have",
+                       a.name ? "`" : "a value of each step", a.name ? a.name : "", a.name ? "`" : "");
     for (int i = 0; i < a.naxes; i++) {
         if (o.role[i] >= ROLE_PAR)
             continue;
@@ -121,7 +121,7 @@ Out tile_describe_out(Step *s, int k)
         o.inner++;
     }
     if (o.inner > 2) {
-        tile_refuse(t, "a value of each step has %d axes on the chip", o.inner);
+        tile_refuse_of(t, &a, "a value of each step has %d axes on the chip", o.inner);
         return o;
     }
     for (int i = 0; i < o.inner; i++) {
@@ -132,7 +132,7 @@ Out tile_describe_out(Step *s, int k)
     if (o.inner == 2 && !(o.row && o.col)) {
         /* An outer product of vectors: any element at any thread would do; the state's layout serves. */
         if (o.extent[used[0]]->value != t->rows || o.extent[used[1]]->value != t->cols)
-            tile_refuse(t, "a matrix of each step (`%s`) has other sizes than the state",
+            tile_refuse_of(t, &a, "a matrix of each step (`%s`) has other sizes than the state",
                         a.name ? a.name : "?");
         o.role[used[0]] = ROLE_ROW;
         o.role[used[1]] = ROLE_COL;

@@ -5,9 +5,9 @@
 #include "schedule/schedule.h"
 #include "tile.h"
 
-static const char *refuses(Plan *p)
+static const Reason *refuses(Plan *p)
 {
-    const char *why = tile_refuses(p->m, p->request, p->trial);
+    const Reason *why = tile_refuses(p->m, p->request, p->trial);
     if (!why)
         p->interval = tile_interval(p->m, p->request, p->trial);
     return why;
@@ -35,15 +35,15 @@ static void set_checkpoints(Plan *p, const Program *pr, const Walk *w)
 
 /* Forward's walk leaves the states before each step to backward only: what comes behind it cannot read
  * them. */
-static const char *behind_reads_state(const Phasing *s)
+static const Reason *behind_reads_state(const Phasing *s)
 {
     const Module *m = s->p->m;
     for (NodeId id = 0; id < s->p->n_nodes; id++)
         for (int i = 0; s->needed[id] && s->g->phase[id] == PHASE_AFTER && i < s->uses[id].len; i++) {
             const Read *r = &s->uses[id].data[i].read;
             if (s->g->dir == FORWARD && r->is_tensor && m->tensors.data[r->id].kind == T_STATE)
-                return intern_f(m->c, "`%s` is read together with a sum over what the walk gives",
-                                m->tensors.data[r->id].name);
+                return reason_of(m, at(s->p, id), "`%s` is read together with a sum over what the walk gives",
+                                 m->tensors.data[r->id].name);
         }
     return NULL;
 }
@@ -88,7 +88,7 @@ static void add_walk(Plan *p, const Phasing *s)
     set_checkpoints(p, pr, w);
 }
 
-static const char *walk_refused(const Plan *p, bool *no_room, bool *no_made)
+static const Reason *walk_refused(const Plan *p, bool *no_room, bool *no_made)
 {
     for (int d = 0; d < 2; d++) {
         const Group *g = plan_walk(p, d);
@@ -101,7 +101,7 @@ static const char *walk_refused(const Plan *p, bool *no_room, bool *no_made)
 }
 
 /* What a walk must write for others is known only now: it may be what the walk cannot give. */
-static Verdict walk_fails(Plan *p, const char *why, bool no_room, bool no_made)
+static Verdict walk_fails(Plan *p, const Reason *why, bool no_room, bool no_made)
 {
     Trial *t = p->trial;
     if (no_made && !t->no_made) {
@@ -116,15 +116,16 @@ static Verdict walk_fails(Plan *p, const char *why, bool no_room, bool no_made)
 static Verdict settle(Plan *p)
 {
     bool no_room, no_made;
-    const char *why = walk_refused(p, &no_room, &no_made);
+    const Reason *why = walk_refused(p, &no_room, &no_made);
     if (why)
         return walk_fails(p, why, no_room, no_made);
     p->cluster = p->trial->cluster;
     if (!p->request->block_memory || p->block_memory <= p->request->block_memory)
         return (Verdict){ 0 };
-    why = intern_f(p->m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, "
-                            "and a block has %lld", (long long)p->block_memory,
-                   (long long)p->request->block_memory);
+    why = reason(
+        p->m,
+        "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a block has %lld",
+        (long long)p->block_memory, (long long)p->request->block_memory);
     if (p->interval > 1) {
         p->trial->fewer = p->interval / 2;
         return (Verdict){ .why = why, .again = true };

@@ -55,11 +55,13 @@ static bool state_cols(const StateInfo *st)
     return st->rank && (st->role[0] == ROLE_COL || (st->rank > 1 && st->role[1] == ROLE_COL));
 }
 
-static const char *state_text(Step *s, const StateInfo *st, const char *name, const IxExpr *const *map)
+static const char *state_text(Step *s, const StateInfo *st, const Node *read, const char *name,
+                              const IxExpr *const *map)
 {
     if (!own_element(s->t, st, map))
-        tile_refuse(s->t, "state `%s` is read at another element than the one that is being computed",
-                    s->t->m->tensors.data[st->tensor].name);
+        tile_refuse_of(s->t, read,
+                       "state `%s` is read at another element than the one that is being computed",
+                       s->t->m->tensors.data[st->tensor].name);
     return tile_element(s->t, name, state_rows(st), state_cols(st));
 }
 
@@ -94,8 +96,9 @@ static const IxExpr *red_index(Step *s, const Red *r, const IxExpr *const *map)
         if (a.axes[k] == s->t->row || a.axes[k] == s->t->col)
             own = map[k];
         else if (!is_canonical(map[k], a.axes[k]))
-            tile_refuse(s->t, "a step reads %s%s%s at another place along an axis that blocks share out",
-                        a.name ? "`" : "a value", a.name ? a.name : "", a.name ? "`" : "");
+            tile_refuse_of(s->t, &a,
+                           "a step reads %s%s%s at another place along an axis that blocks share out",
+                           a.name ? "`" : "a value", a.name ? a.name : "", a.name ? "`" : "");
     }
     return own;
 }
@@ -254,7 +257,8 @@ static const char *held_text(Step *s, NodeId id)
         StateInfo *st = tile_state(t, n.tensor);
         if (!st)
             return NULL;
-        return state_text(s, st, t->m->tensors.data[n.tensor].kind == T_DNEXT ? st->adj : st->name, n.map);
+        return state_text(s, st, &n, t->m->tensors.data[n.tensor].kind == T_DNEXT ? st->adj : st->name,
+                          n.map);
     }
     const IxExpr *map[TILE_MAX_AXES];
     NodeId array = tile_read(s, id, map);
@@ -263,7 +267,7 @@ static const char *held_text(Step *s, NodeId id)
     const StateInfo *st = &t->states.data[k];
     if (s->kind != STEP_ADJOINT && own_element(t, st, map))
         tile_assign_state(s, k);
-    return state_text(s, st, s->kind == STEP_ADJOINT ? st->after : st->next, map);
+    return state_text(s, st, &n, s->kind == STEP_ADJOINT ? st->after : st->next, map);
 }
 
 static const char *fetch_text(Step *s, NodeId id)
@@ -385,7 +389,7 @@ static const char *initial_leaf(Step *s, NodeId id)
     if (tile_is_read(&n) && tile_is_fetch(s, id))
         return fetch_text(s, id);
     if (n.kind == N_REDUCE) {
-        tile_refuse(s->t, "an initial state is a sum");
+        tile_refuse_of(s->t, &n, "an initial state is a sum");
         return "0";
     }
     return expr_text(&p, tile_body_at(s, tile_read(s, id, map), map));
@@ -399,7 +403,7 @@ static const char *leaf(ExprPrinter *p, NodeId id)
     if (s->t->initial)
         return initial_leaf(s, id);
     if (n.kind == N_REDUCE) {
-        tile_refuse(s->t, "a reduction stands inside an expression");
+        tile_refuse_of(s->t, &n, "a reduction stands inside an expression");
         return "0";
     }
     const char *held = held_text(s, id);

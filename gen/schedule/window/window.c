@@ -647,7 +647,7 @@ int window_slots(const Window *w)
 /* A cell whose softmax over the past goes in one pass. */
 static Verdict settle(Plan *p)
 {
-    return (Verdict){ .why = p->passes ? NULL : window_refuses(p) };
+    return (Verdict){ .why = p->passes ? NULL : reason(p->m, "%s", window_refuses(p)) };
 }
 
 static bool tells(const Plan *p)

@@ -1,0 +1,19 @@
+/* spelling.h: sums that are no matrix product as they are written (spelling.c). */
+#ifndef CELLC_SPELLING_H
+#define CELLC_SPELLING_H
+
+#include "plan.h"
+
+typedef struct Spelling {
+    const char *because;          /* what keeps the sum from being a product: "`0.5` stands inside the sum" */
+    const char *write;            /* what to write instead, in text of the spec where that can be */
+    bool waits;                   /* the product depends on no state, and what keeps it does */
+} Spelling;
+
+/* Is the sum a row reduction that would be a product with a factor that all sequences share, such as a param,
+ * if it were written otherwise? Not where the product is so small that a row reduction does as well. */
+bool spelling_of(const Plan *p, const Program *pr, NodeId sum, Spelling *out);
+/* Is it the sum of one product of what all sequences share, such as a param, and what each has its own of? */
+bool multiplies_shared(const Plan *p, NodeId sum);
+
+#endif

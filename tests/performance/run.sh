@@ -1,0 +1,88 @@
+#!/bin/bash
+# What `cellc explain NAME.cell` warns of is exactly NAME.err (`run.sh --bless` writes these anew: read each
+# as a user would). Where there is NAME_fast.cell, it has what the notes of NAME say to write, nothing is said of
+# it, and another schedule takes it, or its steps start fewer kernels. Then how such warnings are turned off,
+# and that no other command says them more than once.
+set -u
+cd "$(dirname "$0")" || exit 1
+root=$(cd ../.. && pwd)
+cellc=${CELLC:-$root/${BUILD:-build}/cellc}
+bless=
+[[ ${1:-} == --bless ]] && bless=1
+passed=0 failed=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+ok() { # what: the result of the command before
+    if [[ $? == 0 ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$1"
+    fi
+}
+
+warned() { # SPEC, options: the performance warnings and their notes
+    "$cellc" explain "$@" 2>&1 >/dev/null | grep -c 'performance warning: '
+}
+
+said() { # NAME, label: what stands in the summary's row
+    "$cellc" explain "$1.cell" -Wno-performance | tr '\n' ' ' | tr -s ' ' | sed "s/.* $2 //; s/ work .*//"
+}
+
+steps() { # NAME: "SCHEDULE, kernels of a step"
+    local operations
+    operations=$(said "$1" operations)
+    echo "$(said "$1" schedule | cut -d: -f1),$(grep -o '[0-9]* at each step' <<<"$operations" |
+        awk '{ n += $1 } END { print n + 0 }')"
+}
+
+for spec in *.cell; do
+    name=${spec%.cell}
+    [[ -f $name.err || -n $bless ]] || touch "$name.err"
+    "$cellc" explain "$spec" 2>"$work/said" >/dev/null
+    ok "$name: cellc explain failed"
+    [[ -n $bless ]] && cp "$work/said" "$name.err"
+    diff -u "$name.err" "$work/said"
+    ok "$name: the text differs"
+done
+
+for spec in *_fast.cell; do
+    fast=${spec%.cell} slow=${spec%_fast.cell}
+    [[ ! -s $fast.err ]]
+    ok "$fast: something is said of it"
+    tr -d ' \n' <"$spec" >"$work/text"
+    grep '^cellc: note: ' "$slow.err" | grep -o '`[^`]*`' | tr -d '` ' | sort -u >"$work/parts"
+    [[ -s $work/parts ]]
+    ok "$slow: no text is told"
+    while read -r part; do
+        grep -qF -- "$part" "$work/text"
+        ok "$fast has no '$part', which $slow is told to write"
+    done <"$work/parts"
+    [[ $(steps "$slow") != "$(steps "$fast")" ]]
+    ok "$fast is walked as $slow is: $(steps "$fast")"
+done
+
+# Turned off, and not said of a schedule that was asked for.
+[[ $(warned norm.cell) == 1 && $(warned norm.cell -Wno-performance) == 0 &&
+    $(warned norm.cell --schedule steps) == 0 ]]
+ok "norm: -Wno-performance, or a schedule that was asked for"
+[[ $(warned norm.cell -Wno-performance -Wperformance) == 1 ]]
+ok "norm: -Wperformance turns them on again"
+"$cellc" explain norm.cell -Wno-speed 2>&1 |
+    grep -q "^cellc explain: -W takes one of performance, no-performance, not 'no-speed'"
+ok "-Wno-speed is refused"
+# Once, by each command that plans kernels, and by none that does not.
+[[ $("$cellc" emit norm.cell -o "$work/out" 2>&1 >/dev/null | grep -c 'performance warning: ') == 1 ]]
+ok "cellc emit -o says it once"
+{
+    "$cellc" emit norm.cell
+    "$cellc" emit norm.cell --no-cuda -o "$work/out"
+} 2>"$work/said" >/dev/null
+[[ ! -s $work/said ]]
+ok "cellc emit without kernels says nothing"
+"$cellc" explain norm.cell --diagnostics json 2>&1 >/dev/null |
+    grep -q '^{"level": "performance warning", .*"notes": .*not gemm'
+ok "as JSON it has its kind, and its notes"
+echo "$passed passed, $failed failed"
+[[ $failed == 0 ]]
