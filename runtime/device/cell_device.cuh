@@ -83,6 +83,8 @@
 //  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums, Fetched>(x, fetch, make): A B, and A of what is fetched for it
 //  chunk      cell_chunk<M> cell_chunk_prepare(x, chunk) cell_chunk_walk(x, first): a linear recurrence, C steps at a time
 //             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem() CELL_CHUNK_THREADS
+//             cell_chunk_backward<M> cell_chunk_walk_back(g, first) cell_chunk_finish(g, chunk): its gradients
+//             cell_chunk_back_walker<M>::smem() cell_chunk_rester<M>::smem() cell_chunk_tile: sums of products by warps
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -130,5 +132,8 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_chunk.cuh"
 #include "cell_device_chunk_prep.cuh"
 #include "cell_device_chunk_walk.cuh"
+#include "cell_device_chunk_tile.cuh"
+#include "cell_device_chunk_back.cuh"
+#include "cell_device_chunk_rest.cuh"
 
 #endif

@@ -83,6 +83,8 @@ template <class M> struct cell_chunk {
     typename M::Part *saved;               // S_0 of each chunk, for walk: element (k, v) of chunk i at (i * values + v) * keys + k;
                                            // or null. Of chunks that have no row within `length` it is not written
     unsigned char *records;                // of the head's chunks, one behind the other, aligned to 128 bytes
+    typename M::Part *inverse;             // for prep: F of each chunk, where corrected, or null: [chunk][part][rows][rows]. Parts: one,
+                                           // or, where Part is of 16 bits, two: F rounded, and what that leaves
     int64_t keys, values;                  // K and V of the call
     int64_t steps;                         // rows of the call: o is written for all of them
     int64_t length;                        // rows that the sequence has, at most `steps`: those behind it do nothing, their o is 0
@@ -163,7 +165,7 @@ struct cell_chunk_rows {
 template <class M> __device__ __forceinline__ cell_chunk_rows cell_chunk_rows_of(const cell_chunk<M> &x, int64_t chunk)
 {
     const int64_t first = chunk * M::rows, left = x.length - first;
-    return {first, (int)(left < 0 ? 0 : left < M::rows ? left : M::rows)};
+    return {first, (int)(left < 0 ? 0 : left < M::rows ? left : (int64_t)M::rows)};
 }
 
 // Element k of the chunk's row t of a vector without its number; zero behind the rows and the `extent`.

@@ -247,6 +247,21 @@ template <class M> struct cell_chunk_prep {
         cell_barrier();
     }
 
+    __device__ void store_inverse()
+    {
+        constexpr int parts = sizeof(R) == sizeof(Part) ? 1 : 2;
+        if (!x.inverse)
+            return;
+        Part *const f = x.inverse + rows.first / C * parts * C * C;
+        for (int n = cell_thread(); n < C * C; n += CELL_CHUNK_THREADS) {
+            R v = inverse[n / C * pitch + n % C];
+            for (int part = 0; part < parts; part++) {
+                cell_store(f + part * C * C + n, v);
+                v -= cell_load<R>(f + part * C * C + n);
+            }
+        }
+    }
+
     // m = score F
     __device__ void store_folded(Part *m)
     {
@@ -355,6 +370,7 @@ template <class M> struct cell_chunk_prep {
         if constexpr (record::corrections != 0) {
             make_score(x.addition[0].weight, x.addition[0].column, true);
             invert();
+            store_inverse();
             store_scaled(matrix(record::x), x.addition[0].column, true, false, true);
         }
         for (int n = record::corrections; n < (record::corrections ? M::additions : 0); n++) {

@@ -1,0 +1,556 @@
+// Linear recurrences in chunks (cell_device_chunk*.cuh), forward and backward, against the step (steps.h).
+//
+// In: nothing; MEMBERS and TYPES when it is compiled; FULL in the environment. Out: what differs, `N passed, N failed`. It
+// compiles for the emulator and for a GPU. Guaranteed: random initial states and cotangents of final ones, but where a case
+// leaves them out; operands of all layouts that kernels may get; nothing beside the operands is read (between elements there
+// are NaNs), and what is not wanted is not written.
+#include "../emulator/harness.h"
+
+#include "judge.h"
+#include "steps.h"
+
+// ---- types on the host ----
+
+static double value_of(double v) { return v; }
+static double value_of(float v) { return v; }
+static double value_of(cell_bf16 v)
+{
+    const uint32_t bits = (uint32_t)v.bits << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+static double value_of(cell_f16 v)
+{
+    const int exponent = v.bits >> 10 & 31, fraction = v.bits & 1023;
+    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return v.bits & 0x8000 ? -size : size;
+}
+static void put_value(double &to, double v) { to = v; }
+static void put_value(float &to, double v) { to = (float)v; }
+static void put_value(cell_bf16 &to, double v)
+{
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    to.bits = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static void put_value(cell_f16 &to, double v)
+{
+    int exponent = 0;
+    double size = fabs(v);
+    if (size != 0)
+        frexp(size, &exponent);
+    exponent = exponent < -13 ? -13 : exponent;
+    const int units = (int)nearbyint(ldexp(size, 11 - exponent)); // of the last digit; 2048 carries into the exponent
+    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) | (((exponent + 14) << 10) + units - (exponent == -13 && units < 1024 ? 0 : 1024) -
+                                                 (exponent == -13 && units < 1024 ? 1024 : 0)));
+}
+template <class T> struct Unit; // half of the distance of 1 to the next number; of float what three products of TF32 leave
+template <> struct Unit<double> {
+    static constexpr double value = 0x1p-53;
+};
+template <> struct Unit<float> {
+    static constexpr double value = 0x1p-22;
+};
+template <> struct Unit<cell_bf16> {
+    static constexpr double value = 0x1p-9;
+};
+template <> struct Unit<cell_f16> {
+    static constexpr double value = 0x1p-12;
+};
+
+// ---- members ----
+
+template <class RealT, class PartT, int C, int K, int V, int Additions, int Reads, int Corrected, int Known, int Before, int Gates>
+struct Facts {
+    typedef RealT Real;
+    typedef PartT Part;
+    typedef PartT Store;
+    enum { rows = C, keys = K, values = V, additions = Additions, reads = Reads, corrected = Corrected, known = Known,
+           before = Before, decay = Gates };
+};
+
+// ---- kernels: ptr 0: a struct for each head of each sequence; size 0: chunks, or blocks of values ----
+
+template <class M> static __device__ const cell_chunk_backward<M> &head_of(const cell_kernel_args &args)
+{
+    return ((const cell_chunk_backward<M> *)args.ptr[0])[cell_block_index(0) / args.size[0]];
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_prep(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_prepare<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_walk(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_walk<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0] * M::values);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_back(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_walk_back<M>(head_of<M>(args), cell_block_index(0) % args.size[0] * M::values);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_rest(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_finish<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
+}
+
+// ---- cases ----
+
+enum Kind {
+    MIXED,       // gates of any sign, now and then exactly 0, 1 or tiny
+    FORGETTING,  // gates of e^-80 everywhere
+    ONE_KEY,     // the correction takes off what the same key has at every step
+    TWO_KEYS,    // two keys in turn, with a strength of 1.9
+    WHOLE        // small whole numbers, which every type sums exactly
+};
+
+struct Case {
+    int keys, values;
+    Sizes sizes;
+    Kind kind = MIXED;
+    unsigned scaled = 0;          // vectors with a number (steps.h)
+    unsigned real = 0;            // vectors that lie in Real; bit VECTORS: the gates, VECTORS + 1: the states
+    int element = 1;              // distance of elements of vectors
+    bool constant = false;        // one row of w and of q for all steps
+    bool partial = false;         // no initial state, no cotangent of the last one
+    bool adds = false;            // the state's gradient is added to what is there
+    unsigned wanted = ~0u;        // gradients of vectors; bit VECTORS: of the gates, VECTORS + 1: of the state
+};
+
+static void draw(const Member &m, const Case &c, Random &random, Operands &x)
+{
+    const double size = 1.2 / sqrt((double)m.keys);
+    for (int i = 0; i < VECTORS; i++) {
+        const bool by_value = i >= vector_z(0) && i < vector_z(MOST_ADDITIONS);
+        for (double &e : x.vector[i])
+            e = random.uniform(-1, 1) * (by_value ? 1 : size);
+        for (double &e : x.number[i])
+            e = random.uniform(0.2, 1) * (random.integer(0, 5) ? 1 : random.integer(-1, 0));
+    }
+    for (double &e : x.decay) {
+        const int which = random.integer(0, 23);
+        e = c.kind == FORGETTING ? exp(-80) : which == 0 ? 0 : which == 1 ? 1 : which == 2 ? exp(-60.0) : random.uniform(0.3, 1);
+        if (c.kind == MIXED && random.integer(0, 5) == 0)
+            e = -e;
+    }
+    for (double &e : x.state)
+        e = random.uniform(-1, 1);
+    for (int i : {vector_w(), vector_q(0), vector_q(1)})
+        for (size_t e = 0; c.constant && e < x.vector[i].size(); e++) {
+            const size_t row = (size_t)(m.keys * c.sizes.heads), all = row * (size_t)c.sizes.steps;
+            x.vector[i][e] = x.vector[i][e / all * all + e % row];
+        }
+    if (c.kind == WHOLE) {
+        for (int i = 0; i < VECTORS; i++) {
+            for (double &e : x.vector[i])
+                e = random.integer(0, 3) ? 0 : random.integer(-1, 1);
+            for (double &e : x.number[i])
+                e = random.integer(-1, 1);
+        }
+        for (double &e : x.decay)
+            e = random.integer(-1, 1);
+        for (double &e : x.state)
+            e = random.integer(-2, 2);
+    }
+    if ((c.kind == ONE_KEY || c.kind == TWO_KEYS) && m.corrected) {
+        Numbers &key = x.vector[vector_c(0)], &w = x.vector[vector_w()];
+        for (size_t i = 0; i < key.size(); i++) {
+            const size_t k = i % (size_t)m.keys, row = i / (size_t)m.keys;
+            const bool other = c.kind == TWO_KEYS && row / (size_t)c.sizes.heads % 2;
+            const double unit = ((k * 7 + (other ? 3 : 0)) % 5 < 2 ? -1 : 1) / sqrt((double)m.keys);
+            key[i] = unit * (c.kind == TWO_KEYS ? 1.9 : random.uniform(0.3, 0.9));
+            w[i] = -unit;
+        }
+    }
+}
+
+// What lies in memory as the kernels take it; and what is really there, after rounding.
+template <class M> class Device {
+    typedef typename M::Real R;
+    typedef typename M::Store S;
+    std::vector<Array<R> *> reals;
+    std::vector<Array<S> *> stores;
+
+public:
+    ~Device()
+    {
+        for (Array<R> *a : reals)
+            delete a;
+        for (Array<S> *a : stores)
+            delete a;
+    }
+    // n elements, `step` apart; those between are NaN. `x` becomes what they are.
+    void *put(Numbers &x, bool real, int step)
+    {
+        if (real) {
+            Array<R> *a = new Array<R>(x.size() * (size_t)step + 1);
+            reals.push_back(a);
+            for (size_t i = 0; i < x.size(); i++) {
+                put_value((*a)[i * (size_t)step], x[i]);
+                x[i] = value_of((*a)[i * (size_t)step]);
+            }
+            return a->data;
+        }
+        Array<S> *a = new Array<S>(x.size() * (size_t)step + 1);
+        stores.push_back(a);
+        for (size_t i = 0; i < x.size(); i++) {
+            put_value((*a)[i * (size_t)step], x[i]);
+            x[i] = value_of((*a)[i * (size_t)step]);
+        }
+        return a->data;
+    }
+    void *room(size_t n, bool real)
+    {
+        if (real) {
+            reals.push_back(new Array<R>(n + 1));
+            return reals.back()->data;
+        }
+        stores.push_back(new Array<S>(n + 1));
+        return stores.back()->data;
+    }
+};
+
+template <class T> static Numbers numbers_of(const void *p, size_t n)
+{
+    Numbers x(n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = value_of(((const T *)p)[i]);
+    return x;
+}
+
+// A tensor by b, t, h, element from the place of a head's first row on, in the order that the sequence is walked.
+struct Place {
+    const Sizes &n;
+    int b, h;
+    size_t size;
+    const void *at(const void *p, int extent, int step) const
+    {
+        const size_t row = ((size_t)b * (size_t)n.steps + (size_t)(n.reverse ? n.length(b) - 1 : 0)) * (size_t)n.heads + (size_t)h;
+        return (const char *)p + row * (size_t)extent * (size_t)step * size;
+    }
+    int64_t row(int extent, int step) const { return (n.reverse ? -1 : 1) * (int64_t)n.heads * extent * step; }
+};
+
+template <class M> class Run {
+    typedef typename M::Real R;
+    typedef typename M::Store S;
+    typedef typename M::Part P;
+
+    const char *const name;
+    const Case &c;
+    const Sizes &n;
+    Member m;
+    Device<M> device;
+    Operands x, gradients;
+    Results y, cotangents;
+    void *vector_at[VECTORS], *number_at[VECTORS], *decay_at, *state_at, *last_at, *cotangent_at[MOST_READS];
+    void *vector_to[VECTORS], *number_to[VECTORS], *decay_to, *state_to, *first_to, *read_to[MOST_READS];
+
+    bool wanted(int i) const { return c.wanted >> i & 1; }
+    bool real(int i) const { return c.real >> i & 1; }
+    static size_t size(bool is_real) { return is_real ? sizeof(R) : sizeof(S); }
+
+    cell_rows rows_at(const void *p, int extent, int step, bool is_real, int b, int h) const
+    {
+        const Place place = {n, b, h, size(is_real)};
+        return {place.at(p, extent, step), place.row(extent, step), step, is_real};
+    }
+    cell_chunk_vector vector(int i, int b, int h) const
+    {
+        cell_chunk_vector v = {rows_at(vector_at[i], vector_extent(m, i), c.element, real(i), b, h), {nullptr, 0, true, 1}};
+        if (c.constant && (i == vector_w() || i >= vector_q(0)))
+            v.vector.row = 0;
+        if (m.scaled >> i & 1) {
+            const cell_rows number = rows_at(number_at[i], 1, 1, true, b, h);
+            v.number = {number.at, number.row, true, i % 2 ? -1.0 : 1.0};
+        }
+        return v;
+    }
+    cell_chunk_result result(void *p, int extent, int b, int h) const
+    {
+        const cell_rows r = rows_at(p, extent, 1, true, b, h);
+        return {(void *)(uintptr_t)r.at, r.row, r.element, true};
+    }
+    cell_chunk_gradient gradient(int i, int b, int h) const
+    {
+        cell_chunk_gradient to = {result(vector_to[i], vector_extent(m, i), b, h), {}};
+        if (!(c.wanted >> i & 1))
+            return {};
+        if (m.scaled >> i & 1)
+            to.number = result(number_to[i], 1, b, h);
+        return to;
+    }
+    cell_chunk_state state(void *p, int b, int h, bool is_real) const
+    {
+        const size_t at = (size_t)(b * n.heads + h) * (size_t)(m.keys * m.values);
+        if (!p)
+            return {nullptr, 0, 0, true};
+        return {(char *)p + at * size(is_real), m.values, 1, is_real};
+    }
+
+    void fill()
+    {
+        Random random((uint64_t)(m.keys * 31 + m.values * 7 + n.steps * 131 + M::decay + 17 * (int)c.kind));
+        x = operands_like(m, n);
+        cotangents = results_like(m, n);
+        draw(m, c, random, x);
+        if (c.partial)
+            x.state.assign(x.state.size(), 0.0);
+        for (int i = 0; i < VECTORS; i++) {
+            if (!has_vector(m, i))
+                continue;
+            vector_at[i] = device.put(x.vector[i], real(i), c.element);
+            number_at[i] = device.put(x.number[i], true, 1);
+            for (double &e : x.number[i])
+                e *= i % 2 ? -1 : 1; // `times`
+            vector_to[i] = device.room(x.vector[i].size(), true);
+            number_to[i] = device.room(x.number[i].size(), true);
+        }
+        decay_at = device.put(x.decay, real(VECTORS), 1);
+        decay_to = device.room(x.decay.size(), true);
+        state_at = device.put(x.state, real(VECTORS + 1), 1);
+        for (int r = 0; r < m.reads; r++) {
+            for (double &e : cotangents.read[r])
+                e = c.kind == WHOLE ? random.integer(-1, 1) : random.uniform(-1, 1);
+            cotangent_at[r] = device.put(cotangents.read[r], real(VECTORS), 1);
+            read_to[r] = device.room(cotangents.read[r].size(), true);
+        }
+        for (double &e : cotangents.state)
+            e = c.partial ? 0 : c.kind == WHOLE ? random.integer(-1, 1) : random.uniform(-1, 1);
+        last_at = device.put(cotangents.state, real(VECTORS + 1), 1);
+        state_to = device.room(x.state.size(), true);
+        Numbers there(x.state.size(), 0.5);
+        first_to = c.adds ? device.put(there, true, 1) : device.room(x.state.size(), true);
+    }
+
+    cell_chunk_backward<M> head(int b, int h, P *saved, P *ends, P *inverse, P *corrections, P *solved, unsigned char *records)
+    {
+        cell_chunk_backward<M> g;
+        memset((void *)&g, 0, sizeof g);
+        const int64_t chunks = cell_chunk_count(n.steps, M::rows), of = (int64_t)(b * n.heads + h) * chunks;
+        constexpr int parts = sizeof(R) == sizeof(P) ? 1 : 2;
+        if (M::decay)
+            g.of.decay = rows_at(decay_at, decay_extent(m), 1, real(VECTORS), b, h);
+        for (int i = 0; i < m.additions; i++) {
+            g.of.addition[i].column = vector(vector_c(i), b, h);
+            g.column[i] = gradient(vector_c(i), b, h);
+            if (m.known >> i & 1) {
+                g.of.addition[i].known = vector(vector_z(i), b, h);
+                g.known[i] = gradient(vector_z(i), b, h);
+            }
+        }
+        if (m.corrected) {
+            g.of.addition[0].weight = vector(vector_w(), b, h);
+            g.weight = gradient(vector_w(), b, h);
+        }
+        for (int r = 0; r < m.reads; r++) {
+            g.of.read[r] = vector(vector_q(r), b, h);
+            g.read[r] = gradient(vector_q(r), b, h);
+            g.of.result[r] = result(read_to[r], m.values, b, h);
+            g.cotangent[r] = rows_at(cotangent_at[r], m.values, 1, real(VECTORS), b, h);
+        }
+        g.of.from = state(c.partial ? nullptr : state_at, b, h, real(VECTORS + 1));
+        g.of.to = state(state_to, b, h, true);
+        g.last = state(c.partial ? nullptr : last_at, b, h, real(VECTORS + 1));
+        g.adds = c.adds;
+        if (c.wanted >> (VECTORS + 1) & 1)
+            g.first = state(first_to, b, h, true);
+        if (M::decay && c.wanted >> VECTORS & 1)
+            g.decay = result(decay_to, decay_extent(m), b, h);
+        g.of.saved = saved + of * m.keys * m.values;
+        g.of.records = records + of * cell_chunk_record<M>::bytes;
+        g.of.inverse = m.corrected ? inverse + of * parts * M::rows * M::rows : nullptr;
+        g.of.keys = m.keys, g.of.values = m.values, g.of.length = n.length(b);
+        g.of.steps = n.reverse ? n.length(b) : n.steps;
+        g.ends = ends + of * m.keys * m.values;
+        g.corrections = corrections + of * M::rows * m.values;
+        g.solved = solved + of * M::rows * m.values;
+        return g;
+    }
+
+    static bool untouched(const void *made, size_t n)
+    {
+        bool same = true;
+        for (size_t i = 0; i < n * sizeof(R); i++)
+            same &= ((const unsigned char *)made)[i] == 0xff;
+        return same;
+    }
+    void judge(const char *what, int i, const Numbers &right, const std::vector<const Numbers *> &moved, const void *made,
+               bool wanted = true)
+    {
+        if (right.empty())
+            return;
+        if (!wanted) {
+            check(untouched(made, right.size()), "%s: %s %d, which is not wanted, is written", name, what, i);
+            return;
+        }
+        std::string why;
+        const Numbers is = numbers_of<R>(made, right.size());
+        const bool ok = c.kind == WHOLE ? is == right : same_tensor(right, moved, is, Unit<P>::value, why);
+        check(ok, "%s: %s %d: %s", name, what, i, c.kind == WHOLE ? "whole numbers are not exact" : why.c_str());
+        if (getenv("SHOW"))
+            printf("  %s: %s %d: %.2g\n", name, what, i, distance(right, is));
+    }
+    static double distance(const Numbers &right, const Numbers &made)
+    {
+        Numbers off(right.size());
+        for (size_t i = 0; i < right.size(); i++)
+            off[i] = made[i] - right[i];
+        return rms(off) / (rms(right) + 1e-300);
+    }
+
+    void compare()
+    {
+        enum { RUNS = 3 };
+        Operands moved[RUNS];
+        Results moved_results[RUNS];
+        walk_steps(m, n, x, cotangents, Blur{0, 1}, y, gradients);
+        for (int i = 0; i < RUNS; i++)
+            walk_steps(m, n, x, cotangents, Blur{Unit<P>::value, (uint64_t)i * 977 + 12345}, moved_results[i], moved[i]);
+        for (int r = 0; r < m.reads; r++)
+            judge("read", r, y.read[r], {&moved_results[0].read[r], &moved_results[1].read[r], &moved_results[2].read[r]},
+                  read_to[r]);
+        judge("final state", 0, y.state, {&moved_results[0].state, &moved_results[1].state, &moved_results[2].state}, state_to);
+        for (int i = 0; i < VECTORS; i++) {
+            judge("gradient of vector", i, gradients.vector[i], {&moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i]},
+                  vector_to[i], wanted(i));
+            for (double &e : gradients.number[i])
+                e *= i % 2 ? -1 : 1;
+            for (Operands &o : moved)
+                for (double &e : o.number[i])
+                    e *= i % 2 ? -1 : 1;
+            judge("gradient of number", i, gradients.number[i], {&moved[0].number[i], &moved[1].number[i], &moved[2].number[i]},
+                  number_to[i], wanted(i));
+        }
+        judge("gradient of the gates", 0, gradients.decay, {&moved[0].decay, &moved[1].decay, &moved[2].decay}, decay_to,
+              wanted(VECTORS));
+        for (Numbers *of : {&gradients.state, &moved[0].state, &moved[1].state, &moved[2].state})
+            for (double &e : *of)
+                e += c.adds ? 0.5 : 0;
+        judge("gradient of the state", 0, gradients.state, {&moved[0].state, &moved[1].state, &moved[2].state}, first_to,
+              wanted(VECTORS + 1));
+    }
+
+public:
+    Run(const char *of, const Case &which) : name(of), c(which), n(which.sizes)
+    {
+        m = {c.keys, c.values, M::additions, M::reads, (Decay)M::decay, M::corrected != 0, M::known, M::before, c.scaled};
+        fill();
+        const size_t heads = (size_t)(n.batch * n.heads), chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
+                     states = chunks * (size_t)(m.keys * m.values), rows = chunks * (size_t)(M::rows * m.values);
+        Array<P> saved(states), ends(states), inverse(chunks * 2 * M::rows * M::rows), corrections(rows), solved(rows);
+        Array<unsigned char> records(chunks * cell_chunk_record<M>::bytes + 128);
+        unsigned char *const record = records.data + (-(uintptr_t)records.data & 127);
+        Array<cell_chunk_backward<M>> all(heads);
+        for (size_t i = 0; i < heads; i++)
+            all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data, corrections.data, solved.data,
+                          record);
+        const unsigned blocks = (unsigned)((m.values + M::values - 1) / M::values);
+        cell_kernel_args args = arguments({all.data}, cell_chunk_count(n.steps, M::rows));
+        const unsigned grid = (unsigned)chunks;
+        if (grid)
+            launch(name, k_prep<M>, args, Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
+        args.size[0] = blocks;
+        launch(name, k_walk<M>, args,
+               Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_walker<M>::smem()});
+        launch(name, k_back<M>, args,
+               Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_back_walker<M>::smem()});
+        args.size[0] = cell_chunk_count(n.steps, M::rows);
+        if (grid)
+            launch(name, k_rest<M>, args, Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_rester<M>::smem()});
+        compare();
+        close_group();
+    }
+};
+
+static const unsigned all = (1u << (VECTORS + 2)) - 1;
+
+// A member in all cases that its sizes allow. Mixed gates everywhere; each case has something of its own besides.
+template <class M> static void test_member(const char *type, const char *member)
+{
+    const bool full = getenv("FULL") && *getenv("FULL") && strcmp(getenv("FULL"), "0");
+    const int C = M::rows, K = M::keys, V = M::values;
+    auto run = [&](const char *what, const Case &c) {
+        char name[128];
+        snprintf(name, sizeof name, "%s %s, %s", type, member, what);
+        Run<M>(name, c);
+    };
+    Case c = {K, V, {1, 3 * C + 5, 1, {}, false}};
+    c.scaled = all;
+    run("chunks and a rest, numbers", c);
+    c = {K - 3, V + 1, {1, C + 1, 2, {}, false}};
+    c.element = 2, c.adds = true, c.real = all;
+    run("odd sizes, elements apart, two heads, gradient added", c);
+    c = {K > 16 ? K - 16 : 5, 1, {3, C + 17, 1, {C + 17, C - 1, 0}, false}};
+    c.scaled = 0x155, c.real = 0x2aa;
+    run("lengths", c);
+    c = {1, 5, {2, 17, 1, {}, true}};
+    c.scaled = 0x2aa, c.real = 1u << VECTORS;
+    run("a key, the last row first", c);
+    c = {K, V, {1, C, 1, {}, false}};
+    c.partial = true, c.constant = true;
+    run("a chunk, constant rows, zero states", c);
+    c = {K, V, {1, 2 * C, 1, {}, false}, M::decay ? FORGETTING : ONE_KEY};
+    c.scaled = all;
+    run(M::decay ? "gates of e^-80" : "one key", c);
+    if (M::corrected) {
+        c = {K, V, {1, C + 16, 1, {}, false}, M::decay ? ONE_KEY : TWO_KEYS};
+        run(M::decay ? "one key" : "two keys", c);
+    } else {
+        c = {5, V, {1, C + 16, 1, {}, false}, WHOLE};
+        run("whole numbers", c);
+    }
+    c = {K, V, {1, 16, 1, {}, false}};
+    c.wanted = 1u << VECTORS | 1u << vector_q(0);
+    run("gradients of the gates and of a read", c);
+    for (int steps : {0, 1, 2, 15, C - 1, 2 * C + 1}) {
+        if (!full)
+            break;
+        c = {K, 2 * V + 5, {1, steps, 2, {}, false}};
+        c.scaled = all;
+        run("steps", c);
+        c.wanted = 1u << vector_c(0) | 1u << vector_z(0) | 1u << (VECTORS + 1);
+        c.sizes.reverse = true;
+        run("steps, the last row first, some gradients", c);
+    }
+}
+
+// What is compiled: members and types by their bits.
+#ifndef MEMBERS
+#define MEMBERS 0x1f
+#endif
+#ifndef TYPES
+#define TYPES 0xf
+#endif
+
+template <class R, class P, int Members> static void test_type(const char *type)
+{
+    constexpr int some = sizeof(R) == 8 ? 32 : 48;
+    if constexpr (Members & 1)
+        test_member<Facts<R, P, 16, 16, 16, 1, 1, 1, 1, 0, 0>>(type, "delta rule");
+    if constexpr (Members & 2)
+        test_member<Facts<R, P, 48, 32, 16, 2, 2, 1, 3, 2, 1>>(type, "correction and write, a gate");
+    if constexpr (Members & 4)
+        test_member<Facts<R, P, 64, 16, 32, 1, 1, 0, 1, 0, 1>>(type, "write, a gate");
+    if constexpr (Members & 8)
+        test_member<Facts<R, P, 64, 32, 16, 1, 1, 0, 1, 1, 2>>(type, "write, gates by key");
+    if constexpr (Members & 16)
+        test_member<Facts<R, P, some, 32, 16, 2, 1, 1, 2, 0, 2>>(type, "correction and write, gates by key");
+}
+
+int main()
+{
+#if TYPES & 1
+    test_type<double, double, MEMBERS>("f64");
+#endif
+#if TYPES & 2
+    test_type<float, float, MEMBERS>("f32");
+#endif
+#if TYPES & 4
+    test_type<float, cell_bf16, MEMBERS>("bf16");
+#endif
+#if TYPES & 8
+    test_type<float, cell_f16, MEMBERS>("f16");
+#endif
+    return report();
+}
