@@ -1,15 +1,16 @@
-// The walk back over the chunks of a linear recurrence (cell_device_chunk.cuh), by one block for one block of values of a head,
-// from the records that `prep` makes of the same operands:
+// The walk back over the chunks of a linear recurrence (cell_device_chunk.cuh), by one block for one block of
+// values of a head, from the records that `prep` makes of the same operands:
 //
 //     dR   = X dS_C + sum P_r' do_r                       where corrected
 //     dS_0 = D dS_C + W' dR + sum Q_r' do_r
 //
-// Out: what `rest` (cell_device_chunk_rest.cuh) takes, dS_C of each chunk and the rows dR; and dS of the first row's state.
+// Out: what `rest` (cell_device_chunk_rest.cuh) takes, dS_C of each chunk and the rows dR; and dS of the
+// first row's state.
 #ifndef CELL_DEVICE_CHUNK_BACK_CUH
 #define CELL_DEVICE_CHUNK_BACK_CUH
 
-// Gradients that `rest` leaves: of row t and key or value k at (t * row + k * element), of a number at (t * row). For all
-// `steps` rows, zeros behind the length. at: null where not wanted.
+// Gradients that `rest` leaves: of row t and key or value k at (t * row + k * element), of a number at (t *
+// row). For all `steps` rows, zeros behind the length. at: null where not wanted.
 struct cell_chunk_gradient {
     cell_chunk_result vector, number;
 };
@@ -17,15 +18,16 @@ struct cell_chunk_gradient {
 // One head of one sequence, backward. Pointers stand at row 0, key 0 and value 0.
 template <class M> struct cell_chunk_backward {
     typedef typename M::Part Part;
-    cell_chunk<M> of;                      // as forward, with records that `prep` made with `inverse`, and `saved`
-    cell_rows cotangent[M::reads];         // do
-    cell_chunk_state last, first;          // dS behind the last row, null: zeros; dS in front of the first, null: not wanted
-    bool adds;                             // dS in front of the first row is added to what is there
-    Part *ends;                            // dS_C of each chunk, laid out as `saved`
-    Part *corrections;                     // dR, where corrected: element (t, v) at t * values + v, for all rows of all chunks
-    Part *solved;                          // d_0, where corrected: laid out as dR; `rest` writes and reads it
+    cell_chunk<M> of;              // as forward, with records that `prep` made with `inverse`, and `saved`
+    cell_rows cotangent[M::reads]; // do
+    cell_chunk_state last,
+        first;         // dS behind the last row, null: zeros; dS in front of the first, null: not wanted
+    bool adds;         // dS in front of the first row is added to what is there
+    Part *ends;        // dS_C of each chunk, laid out as `saved`
+    Part *corrections; // dR, where corrected: element (t, v) at t * values + v, for all rows of all chunks
+    Part *solved;      // d_0, where corrected: laid out as dR; `rest` writes and reads it
     cell_chunk_gradient column[M::additions], known[M::additions], weight, read[M::reads];
-    cell_chunk_result decay;               // of a number: element 0
+    cell_chunk_result decay; // of a number: element 0
 };
 
 // What is in no chunk with rows of the sequence.
@@ -34,8 +36,8 @@ template <class M> __device__ __forceinline__ bool cell_chunk_empty(const cell_c
     return chunk * M::rows >= x.length;
 }
 
-template <class M>
-__device__ __forceinline__ void cell_chunk_put(const cell_chunk_result &to, int64_t t, int64_t k, typename M::Real v)
+template <class M> __device__ __forceinline__ void cell_chunk_put(const cell_chunk_result &to, int64_t t,
+                                                                  int64_t k, typename M::Real v)
 {
     const int64_t at = t * to.row + k * to.element;
     if (to.real)
@@ -55,8 +57,8 @@ __device__ __forceinline__ void cell_chunk_stage(const cell_chunk_matrix<T> &to,
     }
 }
 
-// Shared memory: dS [keys][values], dR and do_r [rows][values], and what is multiplied by them, `slab` columns of a matrix of the
-// record at a time, all of Part.
+// Shared memory: dS [keys][values], dR and do_r [rows][values], and what is multiplied by them, `slab`
+// columns of a matrix of the record at a time, all of Part.
 template <class M> struct cell_chunk_back_walker {
     typedef typename M::Real R;
     typedef typename M::Part Part;
@@ -121,8 +123,9 @@ template <class M> struct cell_chunk_back_walker {
         }
         for (int r = 0; r < M::reads; r++) {
             cell_barrier();
-            cell_chunk_stage<Part, C, C>(
-                stage, [&](int t, int s) -> R { return cell_load<R>((const Part *)(from + record::p(r)) + t * C + s); });
+            cell_chunk_stage<Part, C, C>(stage, [&](int t, int s) -> R {
+                return cell_load<R>((const Part *)(from + record::p(r)) + t * C + s);
+            });
             cell_barrier();
             rows_sum.add(stage.across(), cotangent[r], 0, C, [](int s, int t) { return s <= t; });
         }
@@ -137,7 +140,8 @@ template <class M> struct cell_chunk_back_walker {
     __device__ __forceinline__ void add_slab(const matrix &b, int k0)
     {
         sum.add(
-            stage.across(), b, 0, C, [&](int key, int) { return key >= k0 / 16 && key < (k0 + slab) / 16; }, k0);
+            stage.across(), b, 0, C, [&](int key, int) { return key >= k0 / 16 && key < (k0 + slab) / 16; },
+            k0);
     }
 
     __device__ void decay()
@@ -166,11 +170,13 @@ template <class M> struct cell_chunk_back_walker {
         decay();
         for (int k0 = 0; k0 < K; k0 += slab) {
             if constexpr (record::corrections != 0) {
-                stage_slab(record::w, record::by_key ? nullptr : &x.addition[0].weight.vector, record::w_number, k0);
+                stage_slab(record::w, record::by_key ? nullptr : &x.addition[0].weight.vector,
+                           record::w_number, k0);
                 add_slab(correction, k0);
             }
             for (int r = 0; r < M::reads; r++) {
-                stage_slab(record::q(r), record::by_key ? nullptr : &x.read[r].vector, record::q_number(r), k0);
+                stage_slab(record::q(r), record::by_key ? nullptr : &x.read[r].vector, record::q_number(r),
+                           k0);
                 add_slab(cotangent[r], k0);
             }
         }
@@ -184,7 +190,8 @@ template <class M> struct cell_chunk_back_walker {
             sum.each([&](int k, int v, R &s) {
                 const int64_t at = k * end.key + (first + v) * end.value;
                 if (k < x.keys && first + v < x.values)
-                    s = end.real ? ((const R *)end.at)[at] : cell_load<R>((const typename M::Store *)end.at + at);
+                    s = end.real ? ((const R *)end.at)[at]
+                                 : cell_load<R>((const typename M::Store *)end.at + at);
             });
         for (int64_t chunk = cell_chunk_count(x.steps, C); chunk-- > 0;)
             if (!cell_chunk_empty(x, chunk))
@@ -206,8 +213,8 @@ template <class M> struct cell_chunk_back_walker {
 };
 
 // Grid: a block of CELL_CHUNK_THREADS for each M::values values of each head of each sequence;
-// cell_chunk_back_walker<M>::smem() bytes. first: the block's first value. Of `g` it needs `of`, cotangent, last, first, ends and
-// corrections.
+// cell_chunk_back_walker<M>::smem() bytes. first: the block's first value. Of `g` it needs `of`, cotangent,
+// last, first, ends and corrections.
 template <class M> __device__ void cell_chunk_walk_back(const cell_chunk_backward<M> &g, int64_t first)
 {
     cell_chunk_back_walker<M>(g, first).walk();

@@ -1,25 +1,28 @@
-// Gradients of the operands of a linear recurrence (cell_device_chunk.cuh), one chunk by each block, behind `back`
-// (cell_device_chunk_back.cuh), from S_0 and dS_C of the chunk and the rows dR.
+// Gradients of the operands of a linear recurrence (cell_device_chunk.cuh), one chunk by each block, behind
+// `back` (cell_device_chunk_back.cuh), from S_0 and dS_C of the chunk and the rows dR.
 //
-// A reader f of the state is a read r, with y_f = do_r and f = q_r, or the correction, with y_f = dR and f = w; it sees S before
-// its row or behind it. With d_n the rows that are added, z_n or, of the correction, d_0 = F R:
+// A reader f of the state is a read r, with y_f = do_r and f = q_r, or the correction, with y_f = dR and f =
+// w; it sees S before its row or behind it. With d_n the rows that are added, z_n or, of the correction, d_0
+// = F R:
 //
 //     dA_fn = y_f d_n' where f sees the row, else 0        A_fn = f G c_n
 //     dz_0  = dR            dz_n = sum A_fn' y_f + E_n dS_C
 //     df    = (y_f S_0') o G[t, start]  + sum_n (dA_fn o G) c_n
 //     dc_n  = (d_n dS_C') o G[end, s]   + sum_f (dA_fn o G)' f
 //
-// The rows of the correction obey d = z + W S_0 + L d: so their adjoint dR is that of L d too, and dL is dR d' as if L were the
-// scores of a read. Neither F nor P nor X needs an adjoint.
+// The rows of the correction obey d = z + W S_0 + L d: so their adjoint dR is that of L d too, and dL is dR
+// d' as if L were the scores of a read. Neither F nor P nor X needs an adjoint.
 //
-// Gates: let Y[t, s] be the derivative by the window G[t, s] = a_(s+1) ... a_t, S_0 and dS_C being an addition in front of row 0
-// and a read behind the last. With y_t[s] = Y[t, s] + a_(t+1) y_(t+1)[s], da_t = sum over s < t of y_t[s] G[t-1, s]: products
-// only, so that gates of 0 have their gradient too. A number per row has a matrix Y. A number per key has this for rows t and s
-// of one block of 16, key by key; where t or s is outside of the gate's block, the sums over rows there come first:
+// Gates: let Y[t, s] be the derivative by the window G[t, s] = a_(s+1) ... a_t, S_0 and dS_C being an
+// addition in front of row 0 and a read behind the last. With y_t[s] = Y[t, s] + a_(t+1) y_(t+1)[s], da_t =
+// sum over s < t of y_t[s] G[t-1, s]: products only, so that gates of 0 have their gradient too. A number per
+// row has a matrix Y. A number per key has this for rows t and s of one block of 16, key by key; where t or s
+// is outside of the gate's block, the sums over rows there come first:
 //
-//     N[t] = sum over earlier blocks of dA[t, s] c_s (from behind s to the block), which makes df of them, pre[t] N[t]
-//     H[s] = sum over later blocks of dA[t, s] f_t (from the block to t), which makes dc of them, suf[s] H[s]
-//     across[J] = sum over t in later and s in earlier blocks than J: the derivative by J's whole product
+//     N[t] = sum over earlier blocks of dA[t, s] c_s (from behind s to the block), which makes df of them,
+//     pre[t] N[t] H[s] = sum over later blocks of dA[t, s] f_t (from the block to t), which makes dc of them,
+//     suf[s] H[s] across[J] = sum over t in later and s in earlier blocks than J: the derivative by J's whole
+//     product
 #ifndef CELL_DEVICE_CHUNK_REST_CUH
 #define CELL_DEVICE_CHUNK_REST_CUH
 
@@ -28,32 +31,37 @@ template <class M> struct cell_chunk_rester {
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
     typedef cell_chunk_matrix<Part> matrix;
-    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS, blocks = C / CELL_CHUNK_BLOCK;
+    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS,
+                         blocks = C / CELL_CHUNK_BLOCK;
     static constexpr bool by_key = M::decay == 2, by_number = M::decay == 1;
-    static constexpr int corrections = record::corrections, readers = M::reads + corrections, additions = M::additions;
+    static constexpr int corrections = record::corrections, readers = M::reads + corrections,
+                         additions = M::additions;
     static constexpr int B = CELL_CHUNK_BLOCK;
     static constexpr int K = by_key || M::keys % 32 ? 16 : M::keys % 64 ? 32 : 64; // keys at a time
     static constexpr int parts = sizeof(R) == sizeof(Part) ? 1 : 2;                // of F
-    static constexpr int wide = C > V ? (C > K ? C : K) : V > K ? V : K;           // columns of what is staged
+    static constexpr int wide = C > V ? (C > K ? C : K) : V > K ? V : K; // columns of what is staged
     typedef cell_chunk_windows<R, C, by_key ? K : 1> windows;
     typedef cell_chunk_tile<R, C, C, threads> square;
     typedef cell_chunk_tile<R, C, V, threads> values_tile;
     typedef cell_chunk_tile<R, C, K, threads> keys_tile;
-    static constexpr int Y = C + 1;          // rows and columns of Y: row t at t + 1, the start at 0
-    static constexpr int line = K + 1;       // of arrays by row and key
+    static constexpr int Y = C + 1;    // rows and columns of Y: row t at t + 1, the start at 0
+    static constexpr int line = K + 1; // of arrays by row and key
 
-    // Of Part: matrices dA_fn [C][C], two that are multiplied, of at most max(C, V, K) lines; by key also f and c of a slab of keys
-    // with their windows. Of Real: numbers and their gradients [C] each, windows, and Y [C + 1][C + 1] or, by key, arrays [C][K].
+    // Of Part: matrices dA_fn [C][C], two that are multiplied, of at most max(C, V, K) lines; by key also f
+    // and c of a slab of keys with their windows. Of Real: numbers and their gradients [C] each, windows, and
+    // Y [C + 1][C + 1] or, by key, arrays [C][K].
     __host__ __device__ static constexpr int64_t smem()
     {
         return readers * additions * cell_carve_bytes<Part>(C * cell_chunk_pitch<Part>(C)) +
                2 * cell_carve_bytes<Part>(wide * cell_chunk_pitch<Part>(wide)) +
                (2 * readers + 3 * additions) * cell_carve_bytes<R>(C) +
-               (readers + 2 * additions + 2) * cell_carve_bytes<R>(C * threads / 32) + cell_carve_bytes<R>(threads) +
-               (M::decay != 0 ? windows::bytes() : 0) + (by_number ? cell_carve_bytes<R>(Y * (Y + 1)) : 0) +
+               (readers + 2 * additions + 2) * cell_carve_bytes<R>(C * threads / 32) +
+               cell_carve_bytes<R>(threads) + (M::decay != 0 ? windows::bytes() : 0) +
+               (by_number ? cell_carve_bytes<R>(Y * (Y + 1)) : 0) +
                (by_key ? (readers + additions) * cell_carve_bytes<Part>(C * cell_chunk_pitch<Part>(K)) +
                              (2 * readers + 2 * additions + 2) * cell_carve_bytes<R>(C * line) +
-                             cell_carve_bytes<R>((blocks + 1) * blocks * K) + cell_carve_bytes<R>((blocks + 1) * K)
+                             cell_carve_bytes<R>((blocks + 1) * blocks * K) +
+                             cell_carve_bytes<R>((blocks + 1) * K)
                        : 0);
     }
 
@@ -62,20 +70,22 @@ template <class M> struct cell_chunk_rester {
     const int64_t chunk;
     const cell_chunk_rows rows;
     const unsigned char *const from;
-    matrix scores[readers][additions];       // dA, with windows where a row has one number
+    matrix scores[readers][additions]; // dA, with windows where a row has one number
     matrix left, right;
     cell_smem<R> reader_number[readers], column_number[additions], known_number[additions];
-    cell_smem<R> reader_sums[readers], column_sums[additions], known_sums[additions]; // gradients of numbers, in parts
-    cell_smem<R> start_sums, end_sums;       // derivatives by windows from the start, and to the end, in parts
+    cell_smem<R> reader_sums[readers], column_sums[additions],
+        known_sums[additions];         // gradients of numbers, in parts
+    cell_smem<R> start_sums, end_sums; // derivatives by windows from the start, and to the end, in parts
     cell_smem<R> threads_sums;
     windows window;
-    cell_smem<R> pairs;                      // Y
+    cell_smem<R> pairs; // Y
     // By key:
-    matrix reader_part[readers], column_part[additions];      // f from its block's start, c to its block's end
-    cell_smem<R> reader_value[readers], column_value[additions], reader_gradient[readers], column_gradient[additions];
-    cell_smem<R> front, behind;              // sums of f N by the row up to which a window goes, and of c H by the row
-    cell_smem<R> across;                     // [block or end][earlier block][K]
-    cell_smem<R> ends;                       // [block or start][K]: by whole windows
+    matrix reader_part[readers], column_part[additions]; // f from its block's start, c to its block's end
+    cell_smem<R> reader_value[readers], column_value[additions], reader_gradient[readers],
+        column_gradient[additions];
+    cell_smem<R> front, behind; // sums of f N by the row up to which a window goes, and of c H by the row
+    cell_smem<R> across;        // [block or end][earlier block][K]
+    cell_smem<R> ends;          // [block or start][K]: by whole windows
 
     __device__ __forceinline__ static matrix carve(unsigned char *&cursor, int lines, int columns)
     {
@@ -83,7 +93,11 @@ template <class M> struct cell_chunk_rester {
         return {cell_carve<Part>(cursor, lines * pitch), pitch};
     }
     __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, int64_t chunk_of)
-        : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)), from(of.of.records + chunk_of * record::bytes)
+        : g(of),
+          x(of.of),
+          chunk(chunk_of),
+          rows(cell_chunk_rows_of(of.of, chunk_of)),
+          from(of.of.records + chunk_of * record::bytes)
     {
         auto cursor = cell_shared();
         for (int f = 0; f < readers; f++)
@@ -129,11 +143,23 @@ template <class M> struct cell_chunk_rester {
     // ---- operands ----
 
     __device__ __forceinline__ static constexpr bool is_read(int f) { return f < M::reads; }
-    __device__ __forceinline__ static constexpr bool before(int f) { return !is_read(f) || (M::before >> f & 1); }
-    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s) { return before(f) ? s < t : s <= t; }
+    __device__ __forceinline__ static constexpr bool before(int f)
+    {
+        return !is_read(f) || (M::before >> f & 1);
+    }
+    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s)
+    {
+        return before(f) ? s < t : s <= t;
+    }
     __device__ __forceinline__ static constexpr bool given(int n) { return M::known >> n & 1; }
-    __device__ __forceinline__ const cell_chunk_vector &reader(int f) const { return is_read(f) ? x.read[f] : x.addition[0].weight; }
-    __device__ __forceinline__ const cell_chunk_gradient &reader_result(int f) const { return is_read(f) ? g.read[f] : g.weight; }
+    __device__ __forceinline__ const cell_chunk_vector &reader(int f) const
+    {
+        return is_read(f) ? x.read[f] : x.addition[0].weight;
+    }
+    __device__ __forceinline__ const cell_chunk_gradient &reader_result(int f) const
+    {
+        return is_read(f) ? g.read[f] : g.weight;
+    }
 
     // y_f
     __device__ __forceinline__ R cotangent(int f, int t, int64_t v) const
@@ -163,7 +189,8 @@ template <class M> struct cell_chunk_rester {
         return cell_chunk_load<M>(x.addition[n].column.vector, rows, t, k, x.keys);
     }
 
-    template <int Rows, int Columns, class From> __device__ __forceinline__ void stage(const matrix &to, From from_of)
+    template <int Rows, int Columns, class From>
+    __device__ __forceinline__ void stage(const matrix &to, From from_of)
     {
         cell_chunk_stage<Part, Rows, Columns>(to, from_of);
     }
@@ -193,7 +220,8 @@ template <class M> struct cell_chunk_rester {
                 reader_number[f][t] = cell_chunk_number<M>(reader(f).number, rows, t);
             for (int n = 0; n < additions; n++) {
                 column_number[n][t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
-                known_number[n][t] = given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
+                known_number[n][t] =
+                    given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
             }
         }
         for (int t = cell_thread(); t < C * threads / 32; t += threads) {
@@ -248,7 +276,8 @@ template <class M> struct cell_chunk_rester {
 
     __device__ __forceinline__ void stage_square(int at)
     {
-        stage<C, C>(left, [&](int t, int s) -> R { return cell_load<R>((const Part *)(from + at) + t * C + s); });
+        stage<C, C>(left,
+                    [&](int t, int s) -> R { return cell_load<R>((const Part *)(from + at) + t * C + s); });
     }
 
     __device__ void solve(int64_t v0)
@@ -265,7 +294,8 @@ template <class M> struct cell_chunk_rester {
         }
         sum.each([&](int t, int v, R &s) {
             if (given(0))
-                s += cell_chunk_load<M>(x.addition[0].known.vector, rows, t, v0 + v, x.values) * known_number[0][t];
+                s += cell_chunk_load<M>(x.addition[0].known.vector, rows, t, v0 + v, x.values) *
+                     known_number[0][t];
         });
         cell_barrier();
         sum.store(right);
@@ -323,7 +353,8 @@ template <class M> struct cell_chunk_rester {
                     continue;
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    const int t = square::block(i) * 16 + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
+                    const int t = square::block(i) * 16 + cell_mma_c_row(r),
+                              s = square::column(j) + cell_mma_c_column(r);
                     const int at = (t + (before(f) ? 0 : 1)) * (Y + 1) + s + 1;
                     if (sees(f, t, s)) {
                         const R had = pairs[at];
@@ -414,7 +445,8 @@ template <class M> struct cell_chunk_rester {
         }
     }
 
-    __device__ __forceinline__ void put_keys(const cell_chunk_gradient &to, int t, int64_t k, R gradient, R number)
+    __device__ __forceinline__ void put_keys(const cell_chunk_gradient &to, int t, int64_t k, R gradient,
+                                             R number)
     {
         if (to.vector.at && rows.first + t < x.steps && k < x.keys)
             cell_chunk_put<M>(to.vector, rows.first + t, k, gradient * number);
@@ -509,13 +541,14 @@ template <class M> struct cell_chunk_rester {
     __device__ void make_gate()
     {
         add_whole();
-        for (int s = cell_thread() - 1; s < C; s += threads) { // a column of Y: what is added by row s, or at the start
+        for (int s = cell_thread() - 1; s < C;
+             s += threads) { // a column of Y: what is added by row s, or at the start
             R y = 0;
             for (int t = C - 1; t > s; t--) {
                 y = pairs[(t + 1) * (Y + 1) + s + 1] + (t + 1 < C ? (R)window.gate[t + 1] : (R)0) * y;
                 pairs[(t + 1) * (Y + 1) + s + 1] = y;
             }
-            R kept = 1;                  // from behind s up to the row before t
+            R kept = 1; // from behind s up to the row before t
             for (int t = s + 1; t < C; t++) {
                 y = pairs[(t + 1) * (Y + 1) + s + 1];
                 pairs[(t + 1) * (Y + 1) + s + 1] = y * kept;
@@ -574,7 +607,9 @@ template <class M> struct cell_chunk_rester {
         add_reader_start(sum, f, k0);
         for (int b = 0; b < blocks; b++) {
             sum.block_sums(
-                [&](int t, int k, R s) { return s * (R)reader_value[f][t * line + k] * window.front(t, k, before(f)); },
+                [&](int t, int k, R s) {
+                    return s * (R)reader_value[f][t * line + k] * window.front(t, k, before(f));
+                },
                 [&](int block, int k, R s) {
                     if (block > b) {
                         const R had = across[(block * blocks + b) * K + k];
@@ -605,19 +640,20 @@ template <class M> struct cell_chunk_rester {
         keys_tile sum;
         sum.clear();
         add_column_end(sum, n, k0);
-        sum.block_sums(
-            [&](int s, int k, R v) { return v * (R)column_value[n][s * line + k] * (R)window.suf[s * K + k]; },
-            [&](int block, int k, R v) {
-                const R had = ends[block * K + k];
-                ends[block * K + k] = had + v;
-            });
+        sum.block_sums([&](int s, int k,
+                           R v) { return v * (R)column_value[n][s * line + k] * (R)window.suf[s * K + k]; },
+                       [&](int block, int k, R v) {
+                           const R had = ends[block * K + k];
+                           ends[block * K + k] = had + v;
+                       });
         for (int b = blocks - 1; b > 0; b--) {
             sum.each([&](int s, int k, R &v) {
                 if (s / B < b)
                     v *= (R)window.tot[b * K + k];
             });
             for (int f = 0; f < readers; f++)
-                sum.add(scores[f][n].across(), reader_part[f], b * B, b * B + B, [](int s, int t) { return s < t; });
+                sum.add(scores[f][n].across(), reader_part[f], b * B, b * B + B,
+                        [](int s, int t) { return s < t; });
         }
         sum.each([&](int s, int k, R &v) {
             column_gradient[n][s * line + k] = v * (R)window.suf[s * K + k];
@@ -638,7 +674,7 @@ template <class M> struct cell_chunk_rester {
                 const R c = column_value[n][(first + s) * line + k];
                 R run = 1;
                 CELL_UNROLL
-                for (int t = 0; t < B; t++) {                   // G[t, s], and what is read through it
+                for (int t = 0; t < B; t++) { // G[t, s], and what is read through it
                     run = t <= s ? (R)1 : run * gate[t];
                     kept[t] = run;
                     sum[t] = 0;
@@ -676,7 +712,8 @@ template <class M> struct cell_chunk_rester {
         const int block = first / B;
         R y = 0, run = 0, whole = 0;
         for (int t = B - 1; t >= 0; t--) {
-            y = (R)front[(first + t) * line + k] + (t + 1 < B ? (R)window.gate[(first + t + 1) * K + k] : (R)0) * y;
+            y = (R)front[(first + t) * line + k] +
+                (t + 1 < B ? (R)window.gate[(first + t + 1) * K + k] : (R)0) * y;
             da[t] += y * window.front(first + t, k, true);
         }
         for (int b = blocks; b > block; b--) {
@@ -694,7 +731,7 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void make_gates_by_key(int k0)
     {
-        for (int k = cell_thread(); k < K; k += threads) {      // the read behind the last row
+        for (int k = cell_thread(); k < K; k += threads) { // the read behind the last row
             R run = ends[blocks * K + k];
             for (int b = 0; b < blocks; b++) {
                 across[(blocks * blocks + b) * K + k] = run;
@@ -709,7 +746,8 @@ template <class M> struct cell_chunk_rester {
             add_across(first, k, da);
             for (int t = 0; t < B; t++)
                 if (g.decay.at && rows.first + first + t < x.steps && k0 + k < x.keys)
-                    cell_chunk_put<M>(g.decay, rows.first + first + t, k0 + k, first + t < rows.valid ? da[t] : (R)0);
+                    cell_chunk_put<M>(g.decay, rows.first + first + t, k0 + k,
+                                      first + t < rows.valid ? da[t] : (R)0);
         }
         cell_barrier();
     }
@@ -747,7 +785,8 @@ template <class M> struct cell_chunk_rester {
     // ---- all ----
 
     // Gradients of the numbers, whose sums over keys or values lie in `count` parts.
-    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number, cell_smem<R> sums, int count)
+    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number,
+                               cell_smem<R> sums, int count)
     {
         for (int t = cell_thread(); to.number.at && t < C && rows.first + t < x.steps; t += threads) {
             R sum = 0;
@@ -786,9 +825,11 @@ template <class M> struct cell_chunk_rester {
         if constexpr (by_number)
             make_gate();
         for (int f = 0; f < readers; f++)
-            put_number(reader_result(f), reader(f).number, reader_sums[f], by_key ? 1 : keys_tile::column_warps);
+            put_number(reader_result(f), reader(f).number, reader_sums[f],
+                       by_key ? 1 : keys_tile::column_warps);
         for (int n = 0; n < additions; n++) {
-            put_number(g.column[n], x.addition[n].column.number, column_sums[n], by_key ? 1 : keys_tile::column_warps);
+            put_number(g.column[n], x.addition[n].column.number, column_sums[n],
+                       by_key ? 1 : keys_tile::column_warps);
             if (given(n))
                 put_number(g.known[n], x.addition[n].known.number, known_sums[n], values_tile::column_warps);
         }
@@ -818,7 +859,8 @@ template <class M> struct cell_chunk_rester {
     }
 };
 
-// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence; cell_chunk_rester<M>::smem() bytes.
+// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence;
+// cell_chunk_rester<M>::smem() bytes.
 template <class M> __device__ void cell_chunk_finish(const cell_chunk_backward<M> &g, int64_t chunk)
 {
     cell_chunk_rester<M> rest(g, chunk);

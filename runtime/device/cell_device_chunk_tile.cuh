@@ -1,23 +1,32 @@
 // Sums of products of matrices in shared memory by the warps of a block, in registers (schedule chunk).
 //
-// In: matrices of double, float, cell_bf16 or cell_f16. Out: a tile of sums, of double for double and else of float, as
-// fragments of 16 x 8, of which each thread has four elements: each() says which. Tensor cores multiply: bf16 and f16 as they
-// are, float as three products of two TF32 numbers each, which lose no more than some units of f32, double as double.
-// Guaranteed: the order of sums depends on the sizes only. Calls are made by all warps of the block.
+// In: matrices of double, float, cell_bf16 or cell_f16. Out: a tile of sums, of double for double and else of
+// float, as fragments of 16 x 8, of which each thread has four elements: each() says which. Tensor cores
+// multiply: bf16 and f16 as they are, float as three products of two TF32 numbers each, which lose no more
+// than some units of f32, double as double. Guaranteed: the order of sums depends on the sizes only. Calls
+// are made by all warps of the block.
 #ifndef CELL_DEVICE_CHUNK_TILE_CUH
 #define CELL_DEVICE_CHUNK_TILE_CUH
 
-// A matrix in shared memory. Element (i, j) stands at at[i * pitch + j], or, where Across, at at[j * pitch + i].
+// A matrix in shared memory. Element (i, j) stands at at[i * pitch + j], or, where Across, at at[j * pitch +
+// i].
 template <class T, bool Across = false> struct cell_chunk_matrix {
     typedef T element;
     cell_smem<T> at;
     int pitch;
-    __device__ __forceinline__ cell_smem<T> place(int i, int j) const { return Across ? at + j * pitch + i : at + i * pitch + j; }
+    __device__ __forceinline__ cell_smem<T> place(int i, int j) const
+    {
+        return Across ? at + j * pitch + i : at + i * pitch + j;
+    }
     __device__ __forceinline__ cell_chunk_matrix<T, !Across> across() const { return {at, pitch}; }
 };
 
-// Elements from a line of a matrix to the next: 16 bytes more than the line, so that fragments meet few banks twice.
-template <class T> __host__ __device__ constexpr int cell_chunk_pitch(int columns) { return columns + 16 / (int)sizeof(T); }
+// Elements from a line of a matrix to the next: 16 bytes more than the line, so that fragments meet few banks
+// twice.
+template <class T> __host__ __device__ constexpr int cell_chunk_pitch(int columns)
+{
+    return columns + 16 / (int)sizeof(T);
+}
 
 // Fragments: A of 16 rows and `depth` columns, B of `depth` rows and 8 columns.
 template <class T> struct cell_chunk_fragments { // bf16, f16
@@ -25,11 +34,13 @@ template <class T> struct cell_chunk_fragments { // bf16, f16
     static constexpr int depth = 16;
     cell_mma_a<T> a;
     cell_mma_b<T> b;
-    template <bool Across> __device__ __forceinline__ void load_a(const cell_chunk_matrix<T, Across> &m, int row, int k)
+    template <bool Across>
+    __device__ __forceinline__ void load_a(const cell_chunk_matrix<T, Across> &m, int row, int k)
     {
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
         const int lane = cell_lane(), inner = lane % 8, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
-        const T *const p = Across ? m.place(row + low, k + high + inner) : m.place(row + low + inner, k + high);
+        const T *const p =
+            Across ? m.place(row + low, k + high + inner) : m.place(row + low + inner, k + high);
         const uint32_t address = (uint32_t)__cvta_generic_to_shared(p);
         if (Across)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -45,7 +56,8 @@ template <class T> struct cell_chunk_fragments { // bf16, f16
         cell_mma_load_a(a, m.place(row, k), Across ? 1 : m.pitch, Across ? m.pitch : 1);
 #endif
     }
-    template <bool Across> __device__ __forceinline__ void load_b(const cell_chunk_matrix<T, Across> &m, int k, int column)
+    template <bool Across>
+    __device__ __forceinline__ void load_b(const cell_chunk_matrix<T, Across> &m, int k, int column)
     {
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
         const int lane = cell_lane(), inner = lane % 8, low = lane / 8 % 2 * 8;
@@ -84,16 +96,19 @@ template <> struct cell_chunk_fragments<float> {
     };
     A a;
     cell_mma_b<cell_tf32> hi, lo;
-    template <bool Across> __device__ __forceinline__ void load_a(const cell_chunk_matrix<float, Across> &m, int row, int k)
+    template <bool Across>
+    __device__ __forceinline__ void load_a(const cell_chunk_matrix<float, Across> &m, int row, int k)
     {
         CELL_UNROLL
         for (int r = 0; r < 4; r++) {
-            const float v = m.place(row + cell_lane() / 4 + (r & 1) * 8, k + cell_mma_inner<cell_tf32>(r >> 1))[0];
+            const float v =
+                m.place(row + cell_lane() / 4 + (r & 1) * 8, k + cell_mma_inner<cell_tf32>(r >> 1))[0];
             const cell_tf32_halves half(v);
             a.hi.x[r] = half.hi, a.lo.x[r] = half.lo;
         }
     }
-    template <bool Across> __device__ __forceinline__ void load_b(const cell_chunk_matrix<float, Across> &m, int k, int column)
+    template <bool Across>
+    __device__ __forceinline__ void load_b(const cell_chunk_matrix<float, Across> &m, int k, int column)
     {
         CELL_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -123,12 +138,14 @@ template <> struct cell_chunk_fragments<double> {
     };
     A a;
     double b;
-    template <bool Across> __device__ __forceinline__ void load_a(const cell_chunk_matrix<double, Across> &m, int row, int k)
+    template <bool Across>
+    __device__ __forceinline__ void load_a(const cell_chunk_matrix<double, Across> &m, int row, int k)
     {
         a.x[0] = m.place(row + cell_lane() / 4, k + cell_lane() % 4)[0];
         a.x[1] = m.place(row + 8 + cell_lane() / 4, k + cell_lane() % 4)[0];
     }
-    template <bool Across> __device__ __forceinline__ void load_b(const cell_chunk_matrix<double, Across> &m, int k, int column)
+    template <bool Across>
+    __device__ __forceinline__ void load_b(const cell_chunk_matrix<double, Across> &m, int k, int column)
     {
         b = m.place(k + cell_lane() % 4, column + cell_lane() / 4)[0];
     }
@@ -167,7 +184,8 @@ template <> struct cell_chunk_fragments<double> {
 #endif
 };
 
-// Rows x Columns sums, multiples of 16 and of 8. Warps share the rows, as far as there are 16 for each, then the columns.
+// Rows x Columns sums, multiples of 16 and of 8. Warps share the rows, as far as there are 16 for each, then
+// the columns.
 template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile {
     static constexpr int warps = Threads / 32, row_warps = Rows / 16 < warps ? Rows / 16 : warps,
                          column_warps = warps / row_warps;
@@ -175,7 +193,10 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
                          along = (Columns / 8 + column_warps - 1) / column_warps;
     Sum x[down][along][4];
 
-    __device__ __forceinline__ static int block(int i) { return cell_warp() % row_warps + i * row_warps; } // of 16 rows
+    __device__ __forceinline__ static int block(int i)
+    {
+        return cell_warp() % row_warps + i * row_warps;
+    } // of 16 rows
     __device__ __forceinline__ static int column(int j) { return (cell_warp() / row_warps * along + j) * 8; }
     __device__ __forceinline__ static bool there(int i, int j)
     {
@@ -219,8 +240,8 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             one(row, first + 1, b);
         });
     }
-    // += a b over `k` from begin to end, multiples of 16, in those blocks of 16 rows and 16 terms that uses(row block, block of
-    // terms) says; elsewhere a is zero. The tile's row 0 is the matrix's row -first.
+    // += a b over `k` from begin to end, multiples of 16, in those blocks of 16 rows and 16 terms that
+    // uses(row block, block of terms) says; elsewhere a is zero. The tile's row 0 is the matrix's row -first.
     template <class A, class B, class Uses>
     __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, int first = 0)
     {
@@ -257,7 +278,8 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             }
         }
     }
-    template <class A, class B> __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end)
+    template <class A, class B>
+    __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end)
     {
         add(a, b, begin, end, [](int, int) { return true; });
     }
@@ -268,7 +290,8 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             cell_store_vec<2>(to.place(row, first), two);
         });
     }
-    // to[part * Rows + row] += the sum over the thread's part of the columns of one(row, column, sum); there are column_warps parts.
+    // to[part * Rows + row] += the sum over the thread's part of the columns of one(row, column, sum); there
+    // are column_warps parts.
     template <class One> __device__ __forceinline__ void row_sums(cell_smem<Sum> to, One one)
     {
         CELL_UNROLL
@@ -304,7 +327,8 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     const int row = block(i) * 16 + cell_lane() / 4, c = column(j) + cell_lane() % 4 * 2 + r;
-                    Sum sum = there(i, j) ? one(row, c, x[i][j][r]) + one(row + 8, c, x[i][j][2 + r]) : (Sum)0;
+                    Sum sum =
+                        there(i, j) ? one(row, c, x[i][j][r]) + one(row + 8, c, x[i][j][2 + r]) : (Sum)0;
                     sum += cell_shfl_xor(sum, 4);
                     sum += cell_shfl_xor(sum, 8);
                     sum += cell_shfl_xor(sum, 16);

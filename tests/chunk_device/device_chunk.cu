@@ -1,9 +1,9 @@
 // Linear recurrences in chunks (cell_device_chunk*.cuh), forward and backward, against the step (steps.h).
 //
-// In: nothing; MEMBERS and TYPES when it is compiled; FULL in the environment. Out: what differs, `N passed, N failed`. It
-// compiles for the emulator and for a GPU. Guaranteed: random initial states and cotangents of final ones, but where a case
-// leaves them out; operands of all layouts that kernels may get; nothing beside the operands is read (between elements there
-// are NaNs), and what is not wanted is not written.
+// In: nothing; MEMBERS and TYPES when it is compiled; FULL in the environment. Out: what differs, `N passed,
+// N failed`. It compiles for the emulator and for a GPU. Guaranteed: random initial states and cotangents of
+// final ones, but where a case leaves them out; operands of all layouts that kernels may get; nothing beside
+// the operands is read (between elements there are NaNs), and what is not wanted is not written.
 #include "../emulator/harness.h"
 
 #include "judge.h"
@@ -42,11 +42,14 @@ static void put_value(cell_f16 &to, double v)
     if (size != 0)
         frexp(size, &exponent);
     exponent = exponent < -13 ? -13 : exponent;
-    const int units = (int)nearbyint(ldexp(size, 11 - exponent)); // of the last digit; 2048 carries into the exponent
-    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) | (((exponent + 14) << 10) + units - (exponent == -13 && units < 1024 ? 0 : 1024) -
-                                                 (exponent == -13 && units < 1024 ? 1024 : 0)));
+    const int units =
+        (int)nearbyint(ldexp(size, 11 - exponent)); // of the last digit; 2048 carries into the exponent
+    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) |
+                         (((exponent + 14) << 10) + units - (exponent == -13 && units < 1024 ? 0 : 1024) -
+                          (exponent == -13 && units < 1024 ? 1024 : 0)));
 }
-template <class T> struct Unit; // half of the distance of 1 to the next number; of float what three products of TF32 leave
+template <class T>
+struct Unit; // half of the distance of 1 to the next number; of float what three products of TF32 leave
 template <> struct Unit<double> {
     static constexpr double value = 0x1p-53;
 };
@@ -62,13 +65,14 @@ template <> struct Unit<cell_f16> {
 
 // ---- members ----
 
-template <class RealT, class PartT, int C, int K, int V, int Additions, int Reads, int Corrected, int Known, int Before, int Gates>
+template <class RealT, class PartT, int C, int K, int V, int Additions, int Reads, int Corrected, int Known,
+          int Before, int Gates>
 struct Facts {
     typedef RealT Real;
     typedef PartT Part;
     typedef PartT Store;
-    enum { rows = C, keys = K, values = V, additions = Additions, reads = Reads, corrected = Corrected, known = Known,
-           before = Before, decay = Gates };
+    static constexpr int rows = C, keys = K, values = V, additions = Additions, reads = Reads,
+                         corrected = Corrected, known = Known, before = Before, decay = Gates;
 };
 
 // ---- kernels: ptr 0: a struct for each head of each sequence; size 0: chunks, or blocks of values ----
@@ -77,19 +81,23 @@ template <class M> static __device__ const cell_chunk_backward<M> &head_of(const
 {
     return ((const cell_chunk_backward<M> *)args.ptr[0])[cell_block_index(0) / args.size[0]];
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_prep(const __grid_constant__ cell_kernel_args args)
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_prep(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_prepare<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_walk(const __grid_constant__ cell_kernel_args args)
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_walk(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_walk<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0] * M::values);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_back(const __grid_constant__ cell_kernel_args args)
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_back(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_walk_back<M>(head_of<M>(args), cell_block_index(0) % args.size[0] * M::values);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_rest(const __grid_constant__ cell_kernel_args args)
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_rest(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_finish<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
 }
@@ -97,24 +105,24 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS) k_rest(
 // ---- cases ----
 
 enum Kind {
-    MIXED,       // gates of any sign, now and then exactly 0, 1 or tiny
-    FORGETTING,  // gates of e^-80 everywhere
-    ONE_KEY,     // the correction takes off what the same key has at every step
-    TWO_KEYS,    // two keys in turn, with a strength of 1.9
-    WHOLE        // small whole numbers, which every type sums exactly
+    MIXED,      // gates of any sign, now and then exactly 0, 1 or tiny
+    FORGETTING, // gates of e^-80 everywhere
+    ONE_KEY,    // the correction takes off what the same key has at every step
+    TWO_KEYS,   // two keys in turn, with a strength of 1.9
+    WHOLE       // small whole numbers, which every type sums exactly
 };
 
 struct Case {
     int keys, values;
     Sizes sizes;
     Kind kind = MIXED;
-    unsigned scaled = 0;          // vectors with a number (steps.h)
-    unsigned real = 0;            // vectors that lie in Real; bit VECTORS: the gates, VECTORS + 1: the states
-    int element = 1;              // distance of elements of vectors
-    bool constant = false;        // one row of w and of q for all steps
-    bool partial = false;         // no initial state, no cotangent of the last one
-    bool adds = false;            // the state's gradient is added to what is there
-    unsigned wanted = ~0u;        // gradients of vectors; bit VECTORS: of the gates, VECTORS + 1: of the state
+    unsigned scaled = 0;   // vectors with a number (steps.h)
+    unsigned real = 0;     // vectors that lie in Real; bit VECTORS: the gates, VECTORS + 1: the states
+    int element = 1;       // distance of elements of vectors
+    bool constant = false; // one row of w and of q for all steps
+    bool partial = false;  // no initial state, no cotangent of the last one
+    bool adds = false;     // the state's gradient is added to what is there
+    unsigned wanted = ~0u; // gradients of vectors; bit VECTORS: of the gates, VECTORS + 1: of the state
 };
 
 static void draw(const Member &m, const Case &c, Random &random, Operands &x)
@@ -129,7 +137,11 @@ static void draw(const Member &m, const Case &c, Random &random, Operands &x)
     }
     for (double &e : x.decay) {
         const int which = random.integer(0, 23);
-        e = c.kind == FORGETTING ? exp(-80) : which == 0 ? 0 : which == 1 ? 1 : which == 2 ? exp(-60.0) : random.uniform(0.3, 1);
+        e = c.kind == FORGETTING ? exp(-80)
+            : which == 0         ? 0
+            : which == 1         ? 1
+            : which == 2         ? exp(-60.0)
+                                 : random.uniform(0.3, 1);
         if (c.kind == MIXED && random.integer(0, 5) == 0)
             e = -e;
     }
@@ -165,7 +177,8 @@ static void draw(const Member &m, const Case &c, Random &random, Operands &x)
 }
 
 // What lies in memory as the kernels take it; and what is really there, after rounding.
-template <class M> class Device {
+template <class M> class Device
+{
     typedef typename M::Real R;
     typedef typename M::Store S;
     std::vector<Array<R> *> reals;
@@ -218,20 +231,27 @@ template <class T> static Numbers numbers_of(const void *p, size_t n)
     return x;
 }
 
-// A tensor by b, t, h, element from the place of a head's first row on, in the order that the sequence is walked.
+// A tensor by b, t, h, element from the place of a head's first row on, in the order that the sequence is
+// walked.
 struct Place {
     const Sizes &n;
     int b, h;
     size_t size;
     const void *at(const void *p, int extent, int step) const
     {
-        const size_t row = ((size_t)b * (size_t)n.steps + (size_t)(n.reverse ? n.length(b) - 1 : 0)) * (size_t)n.heads + (size_t)h;
+        const size_t row =
+            ((size_t)b * (size_t)n.steps + (size_t)(n.reverse ? n.length(b) - 1 : 0)) * (size_t)n.heads +
+            (size_t)h;
         return (const char *)p + row * (size_t)extent * (size_t)step * size;
     }
-    int64_t row(int extent, int step) const { return (n.reverse ? -1 : 1) * (int64_t)n.heads * extent * step; }
+    int64_t row(int extent, int step) const
+    {
+        return (n.reverse ? -1 : 1) * (int64_t)n.heads * extent * step;
+    }
 };
 
-template <class M> class Run {
+template <class M> class Run
+{
     typedef typename M::Real R;
     typedef typename M::Store S;
     typedef typename M::Part P;
@@ -257,7 +277,8 @@ template <class M> class Run {
     }
     cell_chunk_vector vector(int i, int b, int h) const
     {
-        cell_chunk_vector v = {rows_at(vector_at[i], vector_extent(m, i), c.element, real(i), b, h), {nullptr, 0, true, 1}};
+        cell_chunk_vector v = {rows_at(vector_at[i], vector_extent(m, i), c.element, real(i), b, h),
+                               {nullptr, 0, true, 1}};
         if (c.constant && (i == vector_w() || i >= vector_q(0)))
             v.vector.row = 0;
         if (m.scaled >> i & 1) {
@@ -323,7 +344,8 @@ template <class M> class Run {
         first_to = c.adds ? device.put(there, true, 1) : device.room(x.state.size(), true);
     }
 
-    cell_chunk_backward<M> head(int b, int h, P *saved, P *ends, P *inverse, P *corrections, P *solved, unsigned char *records)
+    cell_chunk_backward<M> head(int b, int h, P *saved, P *ends, P *inverse, P *corrections, P *solved,
+                                unsigned char *records)
     {
         cell_chunk_backward<M> g;
         memset((void *)&g, 0, sizeof g);
@@ -375,8 +397,8 @@ template <class M> class Run {
             same &= ((const unsigned char *)made)[i] == 0xff;
         return same;
     }
-    void judge(const char *what, int i, const Numbers &right, const std::vector<const Numbers *> &moved, const void *made,
-               bool wanted = true)
+    void judge(const char *what, int i, const Numbers &right, const std::vector<const Numbers *> &moved,
+               const void *made, bool wanted = true)
     {
         if (right.empty())
             return;
@@ -387,7 +409,8 @@ template <class M> class Run {
         std::string why;
         const Numbers is = numbers_of<R>(made, right.size());
         const bool ok = c.kind == WHOLE ? is == right : same_tensor(right, moved, is, Unit<P>::value, why);
-        check(ok, "%s: %s %d: %s", name, what, i, c.kind == WHOLE ? "whole numbers are not exact" : why.c_str());
+        check(ok, "%s: %s %d: %s", name, what, i,
+              c.kind == WHOLE ? "whole numbers are not exact" : why.c_str());
         if (getenv("SHOW"))
             printf("  %s: %s %d: %.2g\n", name, what, i, distance(right, is));
     }
@@ -406,66 +429,77 @@ template <class M> class Run {
         Results moved_results[RUNS];
         walk_steps(m, n, x, cotangents, Blur{0, 1}, y, gradients);
         for (int i = 0; i < RUNS; i++)
-            walk_steps(m, n, x, cotangents, Blur{Unit<P>::value, (uint64_t)i * 977 + 12345}, moved_results[i], moved[i]);
+            walk_steps(m, n, x, cotangents, Blur{Unit<P>::value, (uint64_t)i * 977 + 12345}, moved_results[i],
+                       moved[i]);
         for (int r = 0; r < m.reads; r++)
-            judge("read", r, y.read[r], {&moved_results[0].read[r], &moved_results[1].read[r], &moved_results[2].read[r]},
+            judge("read", r, y.read[r],
+                  {&moved_results[0].read[r], &moved_results[1].read[r], &moved_results[2].read[r]},
                   read_to[r]);
-        judge("final state", 0, y.state, {&moved_results[0].state, &moved_results[1].state, &moved_results[2].state}, state_to);
+        judge("final state", 0, y.state,
+              {&moved_results[0].state, &moved_results[1].state, &moved_results[2].state}, state_to);
         for (int i = 0; i < VECTORS; i++) {
-            judge("gradient of vector", i, gradients.vector[i], {&moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i]},
-                  vector_to[i], wanted(i));
+            judge("gradient of vector", i, gradients.vector[i],
+                  {&moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i]}, vector_to[i], wanted(i));
             for (double &e : gradients.number[i])
                 e *= i % 2 ? -1 : 1;
             for (Operands &o : moved)
                 for (double &e : o.number[i])
                     e *= i % 2 ? -1 : 1;
-            judge("gradient of number", i, gradients.number[i], {&moved[0].number[i], &moved[1].number[i], &moved[2].number[i]},
-                  number_to[i], wanted(i));
+            judge("gradient of number", i, gradients.number[i],
+                  {&moved[0].number[i], &moved[1].number[i], &moved[2].number[i]}, number_to[i], wanted(i));
         }
-        judge("gradient of the gates", 0, gradients.decay, {&moved[0].decay, &moved[1].decay, &moved[2].decay}, decay_to,
-              wanted(VECTORS));
+        judge("gradient of the gates", 0, gradients.decay,
+              {&moved[0].decay, &moved[1].decay, &moved[2].decay}, decay_to, wanted(VECTORS));
         for (Numbers *of : {&gradients.state, &moved[0].state, &moved[1].state, &moved[2].state})
             for (double &e : *of)
                 e += c.adds ? 0.5 : 0;
-        judge("gradient of the state", 0, gradients.state, {&moved[0].state, &moved[1].state, &moved[2].state}, first_to,
-              wanted(VECTORS + 1));
+        judge("gradient of the state", 0, gradients.state,
+              {&moved[0].state, &moved[1].state, &moved[2].state}, first_to, wanted(VECTORS + 1));
     }
 
 public:
     Run(const char *of, const Case &which) : name(of), c(which), n(which.sizes)
     {
-        m = {c.keys, c.values, M::additions, M::reads, (Decay)M::decay, M::corrected != 0, M::known, M::before, c.scaled};
+        m = {c.keys,   c.values,  M::additions, M::reads, (Decay)M::decay, M::corrected != 0,
+             M::known, M::before, c.scaled};
         fill();
-        const size_t heads = (size_t)(n.batch * n.heads), chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
-                     states = chunks * (size_t)(m.keys * m.values), rows = chunks * (size_t)(M::rows * m.values);
-        Array<P> saved(states), ends(states), inverse(chunks * 2 * M::rows * M::rows), corrections(rows), solved(rows);
+        const size_t heads = (size_t)(n.batch * n.heads),
+                     chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
+                     states = chunks * (size_t)(m.keys * m.values),
+                     rows = chunks * (size_t)(M::rows * m.values);
+        Array<P> saved(states), ends(states), inverse(chunks * 2 * M::rows * M::rows), corrections(rows),
+            solved(rows);
         Array<unsigned char> records(chunks * cell_chunk_record<M>::bytes + 128);
         unsigned char *const record = records.data + (-(uintptr_t)records.data & 127);
         Array<cell_chunk_backward<M>> all(heads);
         for (size_t i = 0; i < heads; i++)
-            all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data, corrections.data, solved.data,
-                          record);
+            all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data,
+                          corrections.data, solved.data, record);
         const unsigned blocks = (unsigned)((m.values + M::values - 1) / M::values);
         cell_kernel_args args = arguments({all.data}, cell_chunk_count(n.steps, M::rows));
         const unsigned grid = (unsigned)chunks;
         if (grid)
-            launch(name, k_prep<M>, args, Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
+            launch(name, k_prep<M>, args,
+                   Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
         args.size[0] = blocks;
         launch(name, k_walk<M>, args,
                Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_walker<M>::smem()});
-        launch(name, k_back<M>, args,
-               Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_back_walker<M>::smem()});
+        launch(
+            name, k_back<M>, args,
+            Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_back_walker<M>::smem()});
         args.size[0] = cell_chunk_count(n.steps, M::rows);
         if (grid)
-            launch(name, k_rest<M>, args, Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_rester<M>::smem()});
+            launch(name, k_rest<M>, args,
+                   Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_rester<M>::smem()});
         compare();
         close_group();
     }
 };
 
-static const unsigned all = (1u << (VECTORS + 2)) - 1;
+static const unsigned every = (1u << (VECTORS + 2)) - 1;
 
-// A member in all cases that its sizes allow. Mixed gates everywhere; each case has something of its own besides.
+// A member in all cases that its sizes allow. Mixed gates everywhere; each case has something of its own
+// besides.
 template <class M> static void test_member(const char *type, const char *member)
 {
     const bool full = getenv("FULL") && *getenv("FULL") && strcmp(getenv("FULL"), "0");
@@ -476,10 +510,10 @@ template <class M> static void test_member(const char *type, const char *member)
         Run<M>(name, c);
     };
     Case c = {K, V, {1, 3 * C + 5, 1, {}, false}};
-    c.scaled = all;
+    c.scaled = every;
     run("chunks and a rest, numbers", c);
     c = {K - 3, V + 1, {1, C + 1, 2, {}, false}};
-    c.element = 2, c.adds = true, c.real = all;
+    c.element = 2, c.adds = true, c.real = every;
     run("odd sizes, elements apart, two heads, gradient added", c);
     c = {K > 16 ? K - 16 : 5, 1, {3, C + 17, 1, {C + 17, C - 1, 0}, false}};
     c.scaled = 0x155, c.real = 0x2aa;
@@ -491,7 +525,7 @@ template <class M> static void test_member(const char *type, const char *member)
     c.partial = true, c.constant = true;
     run("a chunk, constant rows, zero states", c);
     c = {K, V, {1, 2 * C, 1, {}, false}, M::decay ? FORGETTING : ONE_KEY};
-    c.scaled = all;
+    c.scaled = every;
     run(M::decay ? "gates of e^-80" : "one key", c);
     if (M::corrected) {
         c = {K, V, {1, C + 16, 1, {}, false}, M::decay ? ONE_KEY : TWO_KEYS};
@@ -507,7 +541,7 @@ template <class M> static void test_member(const char *type, const char *member)
         if (!full)
             break;
         c = {K, 2 * V + 5, {1, steps, 2, {}, false}};
-        c.scaled = all;
+        c.scaled = every;
         run("steps", c);
         c.wanted = 1u << vector_c(0) | 1u << vector_z(0) | 1u << (VECTORS + 1);
         c.sizes.reverse = true;

@@ -1,10 +1,11 @@
 // Whether a tensor is what it should be, in a type of some precision.
 //
-// In: what is right (in double), the same made with errors of the type's size at every step (steps.h: Blur), and what kernels
-// made. Out: true, or a sentence. The limits follow from how far the errors moved what is right: it tells, of this tensor with
-// these operands, what one rounding of every state, row and adjoint amounts to. The chunk form rounds fewer things than the steps
-// do, but each passes more operations: a window, a score, a row of the inverse and three products, each summed in more bits than
-// the operands have. Eight such movements leave room for them; what is wrong in form is off by the size of the tensor.
+// In: what is right (in double), the same made with errors of the type's size at every step (steps.h: Blur),
+// and what kernels made. Out: true, or a sentence. The limits follow from how far the errors moved what is
+// right: it tells, of this tensor with these operands, what one rounding of every state, row and adjoint
+// amounts to. The chunk form rounds fewer things than the steps do, but each passes more operations: a
+// window, a score, a row of the inverse and three products, each summed in more bits than the operands have.
+// Eight such movements leave room for them; what is wrong in form is off by the size of the tensor.
 #ifndef CHUNK_DEVICE_JUDGE_H
 #define CHUNK_DEVICE_JUDGE_H
 
@@ -23,9 +24,10 @@ static inline double rms(const Numbers &x)
     return x.empty() ? 0 : sqrt(sum / (double)x.size());
 }
 
-// `unit` is the type's rounding, half of the distance of 1 to the next number. `moved` are runs with errors of that size.
-static inline bool same_tensor(const Numbers &right, const std::vector<const Numbers *> &moved, const Numbers &made, double unit,
-                               std::string &why)
+// `unit` is the type's rounding, half of the distance of 1 to the next number. `moved` are runs with errors
+// of that size.
+static inline bool same_tensor(const Numbers &right, const std::vector<const Numbers *> &moved,
+                               const Numbers &made, double unit, std::string &why)
 {
     const double size = rms(right);
     double movement = 0;
@@ -39,7 +41,8 @@ static inline bool same_tensor(const Numbers &right, const std::vector<const Num
         movement = fmax(movement, rms(off));
     }
     // Of n errors of one size the largest is about sqrt(2 ln n) of it.
-    const double limit = 8 * (movement + unit * size) + 1e-300, most = sqrt(2 * log((double)right.size() + 3));
+    const double limit = 8 * (movement + unit * size) + 1e-300,
+                 most = sqrt(2 * log((double)right.size() + 3));
     char text[300];
     if (right.size() != made.size()) {
         why = "another size";
@@ -50,7 +53,8 @@ static inline bool same_tensor(const Numbers &right, const std::vector<const Num
         off[i] = made[i] - right[i];
         const double of_element = most * limit + 8 * (own[i] + unit * fabs(right[i]));
         if (!(fabs(off[i]) <= of_element)) {
-            snprintf(text, sizeof text, "element %zu is %.9g, not %.9g: off by %.2g, at most %.2g (tensor %.2g, moved %.2g)", i,
+            snprintf(text, sizeof text,
+                     "element %zu is %.9g, not %.9g: off by %.2g, at most %.2g (tensor %.2g, moved %.2g)", i,
                      made[i], right[i], fabs(off[i]), of_element, size, movement);
             why = text;
             return false;

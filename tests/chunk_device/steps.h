@@ -1,7 +1,8 @@
-// Linear recurrences step by step, forward and backward, in double: what the chunk form's kernels are compared with.
+// Linear recurrences step by step, forward and backward, in double: what the chunk form's kernels are
+// compared with.
 //
-// In: a member (which additions and reads there are), sizes, operands. Out: reads, final states, and from cotangents of both the
-// gradient of every operand. It is written from the step alone and knows no chunks:
+// In: a member (which additions and reads there are), sizes, operands. Out: reads, final states, and from
+// cotangents of both the gradient of every operand. It is written from the step alone and knows no chunks:
 //
 //     d_n = z_n + w' S      n < additions; only n = 0 may have a w
 //     S  <- a o S + sum_n c_n d_n'
@@ -23,14 +24,14 @@ enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY };
 struct Member {
     int keys, values, additions, reads;
     Decay decay;
-    bool corrected;               // addition 0 has a w
-    unsigned known;               // bit n: addition n has a z
-    unsigned before;              // bit r: read r is of the state before the step
-    unsigned scaled;              // bit i: vector i, in the order of Operands, has a number
+    bool corrected;  // addition 0 has a w
+    unsigned known;  // bit n: addition n has a z
+    unsigned before; // bit r: read r is of the state before the step
+    unsigned scaled; // bit i: vector i, in the order of Operands, has a number
 };
 
-// The operands of all rows, in the order b, t, h, element; a tensor that the member has not is empty. The same struct has their
-// gradients. Vectors in order: c of each addition, z of each, w, q of each read.
+// The operands of all rows, in the order b, t, h, element; a tensor that the member has not is empty. The
+// same struct has their gradients. Vectors in order: c of each addition, z of each, w, q of each read.
 enum { MOST_ADDITIONS = 4, MOST_READS = 4, VECTORS = 2 * MOST_ADDITIONS + 1 + MOST_READS };
 static inline int vector_c(int n) { return n; }
 static inline int vector_z(int n) { return MOST_ADDITIONS + n; }
@@ -39,20 +40,20 @@ static inline int vector_q(int r) { return 2 * MOST_ADDITIONS + 1 + r; }
 
 struct Operands {
     Numbers vector[VECTORS], number[VECTORS];
-    Numbers decay;                // one, or one per key
-    Numbers state;                // b, h, key, value: in front of the first step; or its cotangent
+    Numbers decay; // one, or one per key
+    Numbers state; // b, h, key, value: in front of the first step; or its cotangent
 };
 
 // What a call leaves, and the cotangents of it.
 struct Results {
-    Numbers read[MOST_READS];     // b, t, h, value
-    Numbers state;                // b, h, key, value
+    Numbers read[MOST_READS]; // b, t, h, value
+    Numbers state;            // b, h, key, value
 };
 
 struct Sizes {
     int batch, steps, heads;
-    std::vector<int> lengths;     // of each sequence; empty: all steps
-    bool reverse;                 // the last row comes first
+    std::vector<int> lengths; // of each sequence; empty: all steps
+    bool reverse;             // the last row comes first
     int length(int b) const { return lengths.empty() ? steps : lengths[(size_t)b]; }
 };
 
@@ -68,10 +69,13 @@ static inline int vector_extent(const Member &m, int i)
 {
     return i >= MOST_ADDITIONS && i < 2 * MOST_ADDITIONS ? m.values : m.keys;
 }
-static inline int decay_extent(const Member &m) { return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.keys; }
+static inline int decay_extent(const Member &m)
+{
+    return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.keys;
+}
 
-// Errors that a machine of less precision makes: every state, d and adjoint is off by up to `size` of itself. For the movement of
-// results by which differences from them are judged.
+// Errors that a machine of less precision makes: every state, d and adjoint is off by up to `size` of itself.
+// For the movement of results by which differences from them are judged.
 struct Blur {
     double size;
     uint64_t state;
@@ -85,23 +89,25 @@ struct Blur {
 };
 
 // One head of one sequence.
-class Walk {
+class Walk
+{
     const Member &m;
     const Sizes &n;
     const Operands &x;
     Blur &blur;
     int b, h;
-    std::vector<Numbers> states;  // [row]: in front of it
+    std::vector<Numbers> states;                 // [row]: in front of it
     std::vector<std::vector<Numbers>> additions; // [row][n]: d
 
-    size_t row(int t) const      // of the t-th step that is walked
+    size_t row(int t) const // of the t-th step that is walked
     {
         const int at = n.reverse ? n.length(b) - 1 - t : t;
         return ((size_t)b * (size_t)n.steps + (size_t)at) * (size_t)n.heads + (size_t)h;
     }
     size_t state_at(int k, int v) const
     {
-        return (((size_t)b * (size_t)n.heads + (size_t)h) * (size_t)m.keys + (size_t)k) * (size_t)m.values + (size_t)v;
+        return (((size_t)b * (size_t)n.heads + (size_t)h) * (size_t)m.keys + (size_t)k) * (size_t)m.values +
+               (size_t)v;
     }
     Numbers vector(int i, int t) const
     {
@@ -129,7 +135,9 @@ class Walk {
     }
     double decay(int t, int k) const
     {
-        return m.decay == NO_DECAY ? 1 : m.decay == DECAY_NUMBER ? x.decay[row(t)] : x.decay[row(t) * (size_t)m.keys + (size_t)k];
+        return m.decay == NO_DECAY       ? 1
+               : m.decay == DECAY_NUMBER ? x.decay[row(t)]
+                                         : x.decay[row(t) * (size_t)m.keys + (size_t)k];
     }
     double &at(Numbers &s, int k, int v) const { return s[(size_t)(k * m.values + v)]; }
 
@@ -149,7 +157,8 @@ public:
             std::vector<Numbers> d;
             for (int i = 0; i < m.additions; i++) {
                 d.push_back(vector(vector_z(i), t));
-                const Numbers w = i == 0 && m.corrected ? vector(vector_w(), t) : Numbers((size_t)m.keys, 0.0);
+                const Numbers w =
+                    i == 0 && m.corrected ? vector(vector_w(), t) : Numbers((size_t)m.keys, 0.0);
                 for (int v = 0; v < m.values; v++) {
                     for (int k = 0; k < m.keys; k++)
                         d[(size_t)i][(size_t)v] += w[(size_t)k] * at(s, k, v);
@@ -282,8 +291,8 @@ static inline Results results_like(const Member &m, const Sizes &n)
 }
 
 // Reads and final states, and the gradient of every operand by `cotangents`.
-static inline void walk_steps(const Member &m, const Sizes &n, const Operands &x, const Results &cotangents, Blur blur, Results &to,
-                              Operands &gradients)
+static inline void walk_steps(const Member &m, const Sizes &n, const Operands &x, const Results &cotangents,
+                              Blur blur, Results &to, Operands &gradients)
 {
     to = results_like(m, n);
     gradients = operands_like(m, n);

@@ -142,7 +142,8 @@ template <class T> struct Array {
     size_t count;
     explicit Array(size_t n) : values(n), data(values.data()), count(n)
     {
-        memset((void *)data, 0xff, n * sizeof(T));
+        if (n)
+            memset((void *)data, 0xff, n * sizeof(T));
     }
     T &operator[](size_t i) { return data[i]; }
 };
