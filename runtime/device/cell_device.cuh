@@ -51,6 +51,7 @@
 //             cell_reduce_scatter<S, G>(v[R]) cell_scatter_first<S, G, R>() cell_scatter_count(G, R)
 //             cell_all_gather<S, G>(out[R], in)
 //             cell_reduce_scatter_op<Op, S, G>(v[R])
+//             cell_load_matrices<Across>(x, line): four of 8 x 8 from shared memory; cell_pack<T>(low, high) cell_unpack<T>(...)
 //  copies     cell_cp_async<bytes>(smem, gmem) cell_cp_async_zfill<bytes>(smem, gmem, valid)
 //             cell_copy_word(smem, gmem) cell_copy_word(smem, p, place): as it lies, zeros where p is null
 //             cell_copy_four(smem, gmem) cell_copy_four(smem, p, place): the words of four lanes, of which one copies
@@ -131,6 +132,8 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_ahead.cuh"
 #include "cell_device_chunk.cuh"
 #include "cell_device_chunk_prep.cuh"
+#include "cell_device_chunk_chain.cuh"
+#include "cell_device_chunk_warps.cuh"
 #include "cell_device_chunk_walk.cuh"
 #include "cell_device_chunk_tile.cuh"
 #include "cell_device_chunk_back.cuh"

@@ -34,6 +34,7 @@
 //     corrected        1: addition 0 has a w
 //     known            bit n: addition n has a z; all writes do
 //     before           bit r: read r is of S before the row
+//     stages           chunks that a walk has in shared memory at a time, where Real is float: 1 to 3
 //     decay            0: none, 1: a number, 2: a number per key
 
 // Vectors of the rows of a head: element k of row t stands at (t * row + k * element) of Real or of Store.

@@ -1,12 +1,13 @@
 // The walk over the chunks of a linear recurrence, from records of `prep` (cell_device_chunk.cuh), by one block for one block
 // of values of a head.
 //
-// Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row.
+// Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor cores where Real is
+// float (cell_device_chunk_warps.cuh), else here.
 #ifndef CELL_DEVICE_CHUNK_WALK_CUH
 #define CELL_DEVICE_CHUNK_WALK_CUH
 
 // Shared memory: S [keys][values], R [rows][values] where corrected, z of each addition that has one [rows][values], of Real.
-template <class M> struct cell_chunk_walker {
+template <class M> struct cell_chunk_plain {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
@@ -23,7 +24,7 @@ template <class M> struct cell_chunk_walker {
     cell_chunk_rows rows;
     cell_smem<R> state, correction, known[M::additions];
 
-    __device__ __forceinline__ cell_chunk_walker(const cell_chunk<M> &of, int64_t first_value) : x(of), first(first_value)
+    __device__ __forceinline__ cell_chunk_plain(const cell_chunk<M> &of, int64_t first_value) : x(of), first(first_value)
     {
         auto cursor = cell_shared();
         state = cell_carve<R>(cursor, M::keys * V);
@@ -219,6 +220,13 @@ template <class M> struct cell_chunk_walker {
             step(chunk);
         store_state();
     }
+};
+
+template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_walker : cell_chunk_plain<M> {
+    using cell_chunk_plain<M>::cell_chunk_plain;
+};
+template <class M> struct cell_chunk_walker<M, false> : cell_chunk_warps<M> {
+    using cell_chunk_warps<M>::cell_chunk_warps;
 };
 
 // Grid: a block of CELL_CHUNK_THREADS for each M::values values of each head of each sequence; cell_chunk_walker<M>::smem()

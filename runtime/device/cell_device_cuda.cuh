@@ -744,6 +744,38 @@ template <class T> __device__ __forceinline__ void cell_shared_words(uint32_t (&
     cell_detail_words(words, *reinterpret_cast<const uint4 *>(smem));
 }
 
+// Four matrices of 8 lines of 16 bytes, elements of 2 bytes, by the whole warp: lane i gives the address of line i % 8 of matrix
+// i / 8, and gets elements 2 * (i % 4) and the next of line i / 4 of each, or, Across, element i / 4 of those lines.
+template <bool Across, class T> __device__ __forceinline__ void cell_load_matrices(uint32_t (&x)[4], const T *line)
+{
+    static_assert(sizeof(T) == 2, "elements of 2 bytes");
+    const unsigned int from = (unsigned int)__cvta_generic_to_shared(line);
+    if constexpr (Across)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(from)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(from)
+                     : "memory");
+}
+
+// Two numbers of 16 bits as a word, the first in its lower half.
+__device__ __forceinline__ uint32_t cell_detail_two(cell_bf16, float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+__device__ __forceinline__ uint32_t cell_detail_two(cell_f16, float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
 // Shuffles over the whole warp, values of 4 or 8 bytes.
 
 template <class T> __device__ __forceinline__ T cell_shfl_xor(T v, int mask)

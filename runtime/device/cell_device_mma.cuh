@@ -99,6 +99,14 @@ __device__ __forceinline__ void cell_mma_store_c(P p, int64_t row_stride, const 
         cell_store(p + cell_mma_c_row(r) * row_stride + cell_mma_c_column(r), c.x[r]);
 }
 
+// Two numbers as T in a word, the first in its lower half, and back.
+template <class T> __device__ __forceinline__ uint32_t cell_pack(float low, float high) { return cell_detail_two(T(), low, high); }
+template <class T> __device__ __forceinline__ void cell_unpack(float &low, float &high, uint32_t word)
+{
+    low = cell_convert<float>(T{(uint16_t)word});
+    high = cell_convert<float>(T{(uint16_t)(word >> 16)});
+}
+
 // A number of f32 as nearly the sum of two of tf32, for products of it on the tensor cores: x y is nearly
 // x.hi y.hi + x.hi y.lo + x.lo y.hi. Of an infinity and of NaN the second is NaN, and so are these. The first is rounded by
 // an addition to the bits: a conversion is four instructions, as it looks for what is not finite. The second is what is

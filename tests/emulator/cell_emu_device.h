@@ -521,6 +521,30 @@ template <class T> inline T cell_shfl_down(T v, int n) { return cell_emu_shuffle
 inline bool cell_any(bool p) { return cell_emu_shuffle(CELL_EMU_ANY, p, 0) != 0; }
 inline bool cell_all(bool p) { return cell_emu_shuffle(CELL_EMU_ALL, p, 0) != 0; }
 
+template <bool Across, class T> inline void cell_load_matrices(uint32_t (&x)[4], cell_smem<T> line)
+{
+    static_assert(sizeof(T) == 2, "elements of 2 bytes");
+    cell_emu_check_aligned(line.p, 16, "cell_load_matrices");
+    const int row = cell_lane() / 4, pair = cell_lane() % 4 * 2;
+    for (int m = 0; m < 4; m++) {
+        uint32_t halves[2];
+        for (int i = 0; i < 2; i++) {
+            const uint64_t from = cell_shfl((uint64_t)(uintptr_t)line.p, m * 8 + (Across ? pair + i : row));
+            const std::remove_const_t<T> v = cell_smem<T>((T *)(uintptr_t)from)[Across ? row : pair + i];
+            halves[i] = v.bits;
+        }
+        x[m] = halves[0] | halves[1] << 16;
+    }
+}
+inline uint32_t cell_detail_two(cell_bf16, float low, float high)
+{
+    return cell_emu_bf16_bits(low) | (uint32_t)cell_emu_bf16_bits(high) << 16;
+}
+inline uint32_t cell_detail_two(cell_f16, float low, float high)
+{
+    return cell_emu_f16_bits(low) | (uint32_t)cell_emu_f16_bits(high) << 16;
+}
+
 // Asynchronous copies.
 
 template <int Bytes, class T, class S>

@@ -1,0 +1,218 @@
+// Products of a warp that follow one another in registers: sums of one are an operand of the next (schedule chunk).
+//
+// In: matrices in shared memory, of cell_bf16, cell_f16 or float, and sums of 16 x 8 (cell_mma_c, as arrays of 4 floats). Out:
+// fragments, and sums in f32. Guaranteed: products of bf16 and f16 are exact; those of float are three of two TF32 numbers each,
+// which lose some units of f32. Calls are made by the whole warp.
+//
+// A is 16 rows by `depth`; B is `depth` by 16 columns, as two fragments of 8. A matrix whose rows lie behind one another is read
+// as rows (of A its own, of B its columns'), another one across. Lines are 16-byte aligned.
+#ifndef CELL_DEVICE_CHUNK_CHAIN_CUH
+#define CELL_DEVICE_CHUNK_CHAIN_CUH
+
+// Elements from a line of a matrix in shared memory to the next: with 16 bytes more than the line few banks are met twice.
+template <class T> __host__ __device__ constexpr int cell_chain_pitch(int columns) { return columns + 16 / (int)sizeof(T); }
+
+template <class T> struct cell_chain { // bf16, f16
+    static constexpr int depth = 16, tiles = 2; // tiles of 8 columns along a step
+    typedef cell_mma_a<T> A;
+    struct B {
+        cell_mma_b<T> half[2];
+    };
+
+    // Sums s[0], s[1] are the columns of A, rounded.
+    __device__ __forceinline__ static void of_sums(A &a, const float (*s)[4])
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            a.x[i] = cell_pack<T>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);
+    }
+    __device__ __forceinline__ static void to_sums(float (*s)[4], const A &a)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            cell_unpack<T>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], a.x[i]);
+    }
+    // A' as B.
+    __device__ __forceinline__ static void turn(B &b, const A &a)
+    {
+        b.half[0] = {{a.x[0], a.x[2]}};
+        b.half[1] = {{a.x[1], a.x[3]}};
+    }
+    // A(i, k) stands at m[i * pitch + k], or across at m[k * pitch + i].
+    __device__ __forceinline__ static void rows(A &a, cell_smem<T> m, int pitch)
+    {
+        const int lane = cell_lane();
+        cell_load_matrices<false>(a.x, m + ((lane / 8 % 2 * 8 + lane % 8) * pitch + lane / 16 * 8));
+    }
+    __device__ __forceinline__ static void across(A &a, cell_smem<T> m, int pitch)
+    {
+        const int lane = cell_lane();
+        cell_load_matrices<true>(a.x, m + ((lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8));
+    }
+    // B(k, j) stands at m[j * pitch + k], or across at m[k * pitch + j].
+    __device__ __forceinline__ static void rows(B &b, cell_smem<T> m, int pitch)
+    {
+        const int lane = cell_lane();
+        set(b, [&](uint32_t(&x)[4]) {
+            cell_load_matrices<false>(x, m + ((lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8));
+        });
+    }
+    __device__ __forceinline__ static void across(B &b, cell_smem<T> m, int pitch)
+    {
+        const int lane = cell_lane();
+        set(b, [&](uint32_t(&x)[4]) {
+            cell_load_matrices<true>(x, m + ((lane / 8 % 2 * 8 + lane % 8) * pitch + lane / 16 * 8));
+        });
+    }
+    template <class Load> __device__ __forceinline__ static void set(B &b, Load load)
+    {
+        uint32_t x[4];
+        load(x);
+        b.half[0] = {{x[0], x[1]}};
+        b.half[1] = {{x[2], x[3]}};
+    }
+    // Column k of A times f[k].
+    __device__ __forceinline__ static void scale(A &a, cell_smem<float> f)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++) {
+            float v[2], by[2];
+            cell_unpack<T>(v[0], v[1], a.x[i]);
+            cell_load_vec<2>(by, f + (cell_lane() % 4 * 2 + i / 2 * 8));
+            a.x[i] = cell_pack<T>(v[0] * by[0], v[1] * by[1]);
+        }
+    }
+    __device__ __forceinline__ static void multiply(float (&sum)[4], const A &a, const cell_mma_b<T> &b)
+    {
+        cell_mma_c c = {{sum[0], sum[1], sum[2], sum[3]}};
+        cell_mma(c, a, b);
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            sum[i] = c.x[i];
+    }
+};
+
+// The places along a step are taken in the order 0, 2, 4, 6, 1, 3, 5, 7, by A and B alike: so a thread's operands are
+// neighbours, and those of a sum.
+template <> struct cell_chain<float> {
+    static constexpr int depth = 8, tiles = 1;
+    struct A {
+        cell_mma_a<cell_tf32> hi, lo;
+    };
+    struct Half {
+        cell_mma_b<cell_tf32> hi, lo;
+    };
+    struct B {
+        Half half[2];
+    };
+
+    __device__ __forceinline__ static void put(A &a, int i, float v)
+    {
+        const cell_tf32_halves parts(v);
+        a.hi.x[i] = parts.hi;
+        a.lo.x[i] = parts.lo;
+    }
+    __device__ __forceinline__ static void put(Half &b, int i, float v)
+    {
+        const cell_tf32_halves parts(v);
+        b.hi.x[i] = parts.hi;
+        b.lo.x[i] = parts.lo;
+    }
+    // Of register i of A: the row is this behind the lane's, the column that behind its own.
+    __device__ __forceinline__ static constexpr int row(int i) { return i % 2 * 8; }
+    __device__ __forceinline__ static constexpr int column(int i) { return i / 2; }
+    __device__ __forceinline__ static float get(const A &a, int i)
+    {
+        return cell_detail_bits_float(a.hi.x[i]) + cell_detail_bits_float(a.lo.x[i]);
+    }
+
+    __device__ __forceinline__ static void of_sums(A &a, const float (*s)[4])
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            put(a, i, s[0][i % 2 * 2 + i / 2]);
+    }
+    __device__ __forceinline__ static void to_sums(float (*s)[4], const A &a)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            s[0][i % 2 * 2 + i / 2] = get(a, i);
+    }
+    __device__ __forceinline__ static void turn(B &b, const A &a)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++)
+            b.half[h] = {{{a.hi.x[h], a.hi.x[2 + h]}}, {{a.lo.x[h], a.lo.x[2 + h]}}};
+    }
+    __device__ __forceinline__ static void rows(A &a, cell_smem<float> m, int pitch)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            float v[2];
+            cell_load_vec<2>(v, m + ((cell_lane() / 4 + h * 8) * pitch + cell_lane() % 4 * 2));
+            put(a, h, v[0]);
+            put(a, 2 + h, v[1]);
+        }
+    }
+    __device__ __forceinline__ static void across(A &a, cell_smem<float> m, int pitch)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            put(a, i, m[(cell_lane() % 4 * 2 + column(i)) * pitch + cell_lane() / 4 + row(i)]);
+    }
+    __device__ __forceinline__ static void rows(B &b, cell_smem<float> m, int pitch)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            float v[2];
+            cell_load_vec<2>(v, m + ((cell_lane() / 4 + h * 8) * pitch + cell_lane() % 4 * 2));
+            put(b.half[h], 0, v[0]);
+            put(b.half[h], 1, v[1]);
+        }
+    }
+    __device__ __forceinline__ static void across(B &b, cell_smem<float> m, int pitch)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            put(b.half[i / 2], i % 2, m[(cell_lane() % 4 * 2 + i % 2) * pitch + cell_lane() / 4 + i / 2 * 8]);
+    }
+    __device__ __forceinline__ static void scale(A &a, cell_smem<float> f)
+    {
+        float by[2];
+        cell_load_vec<2>(by, f + cell_lane() % 4 * 2);
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            put(a, i, get(a, i) * by[column(i)]);
+    }
+    __device__ __forceinline__ static void multiply(float (&sum)[4], const A &a, const Half &b)
+    {
+        cell_mma_c c = {{sum[0], sum[1], sum[2], sum[3]}};
+        cell_mma(c, a.lo, b.hi);
+        cell_mma(c, a.hi, b.lo);
+        cell_mma(c, a.hi, b.hi);
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            sum[i] = c.x[i];
+    }
+};
+
+// Of four words of each of the four lanes of a quad: lane i gets word i of all, in the order of the lanes.
+__device__ __forceinline__ void cell_quad_turn(uint32_t (&x)[4])
+{
+    const int lane = cell_lane();
+    CELL_UNROLL
+    for (int step = 1; step <= 2; step *= 2) {
+        const bool odd = (lane & step) != 0;
+        CELL_UNROLL
+        for (int n = 0; n < 2; n++) {
+            const int i = step == 1 ? n * 2 : n, j = i + step;
+            const uint32_t got = cell_shfl_xor(odd ? x[i] : x[j], step);
+            if (odd)
+                x[i] = got;
+            else
+                x[j] = got;
+        }
+    }
+}
+
+#endif
