@@ -37,30 +37,29 @@ static void put_value(cell_bf16 &to, double v)
 }
 static void put_value(cell_f16 &to, double v)
 {
-    int exponent = 0;
-    double size = fabs(v);
-    if (size != 0)
-        frexp(size, &exponent);
+    int exponent = -13; // below 2^-14 the last digit stays
+    if (v != 0)
+        frexp(v, &exponent);
     exponent = exponent < -13 ? -13 : exponent;
-    const int units =
-        (int)nearbyint(ldexp(size, 11 - exponent)); // of the last digit; 2048 carries into the exponent
-    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) |
-                         (((exponent + 14) << 10) + units - (exponent == -13 && units < 1024 ? 0 : 1024) -
-                          (exponent == -13 && units < 1024 ? 1024 : 0)));
+    const int units = (int)nearbyint(ldexp(fabs(v), 11 - exponent));
+    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) | (((exponent + 14) << 10) + units - 1024));
 }
-template <class T>
-struct Unit; // half of the distance of 1 to the next number; of float what three products of TF32 leave
-template <> struct Unit<double> {
-    static constexpr double value = 0x1p-53;
+
+// unit: half of the distance of 1 to the next number; of float what three products of TF32 leave. least: what
+// sums of numbers below the type's smallest normal one may be off by; of float tensor cores may take these
+// for 0.
+template <class T> struct Type;
+template <> struct Type<double> {
+    static constexpr double unit = 0x1p-53, least = 0x1p-1018;
 };
-template <> struct Unit<float> {
-    static constexpr double value = 0x1p-22;
+template <> struct Type<float> {
+    static constexpr double unit = 0x1p-22, least = 0x1p-122;
 };
-template <> struct Unit<cell_bf16> {
-    static constexpr double value = 0x1p-9;
+template <> struct Type<cell_bf16> {
+    static constexpr double unit = 0x1p-9, least = 0x1p-122;
 };
-template <> struct Unit<cell_f16> {
-    static constexpr double value = 0x1p-12;
+template <> struct Type<cell_f16> {
+    static constexpr double unit = 0x1p-12, least = 0x1p-21;
 };
 
 // ---- members ----
@@ -72,7 +71,8 @@ struct Facts {
     typedef PartT Part;
     typedef PartT Store;
     static constexpr int rows = C, keys = K, values = V, additions = Additions, reads = Reads,
-                         corrected = Corrected, known = Known, before = Before, decay = Gates;
+                         corrected = Corrected, known = Known, before = Before, decay = Gates,
+                         stages = C > 32 ? 2 : 3;
 };
 
 // ---- kernels: ptr 0: a struct for each head of each sequence; size 0: chunks, or blocks of values ----
@@ -408,7 +408,8 @@ template <class M> class Run
         }
         std::string why;
         const Numbers is = numbers_of<R>(made, right.size());
-        const bool ok = c.kind == WHOLE ? is == right : same_tensor(right, moved, is, Unit<P>::value, why);
+        const bool ok =
+            c.kind == WHOLE ? is == right : same_tensor(right, moved, is, Type<P>::unit, Type<P>::least, why);
         check(ok, "%s: %s %d: %s", name, what, i,
               c.kind == WHOLE ? "whole numbers are not exact" : why.c_str());
         if (getenv("SHOW"))
@@ -429,7 +430,7 @@ template <class M> class Run
         Results moved_results[RUNS];
         walk_steps(m, n, x, cotangents, Blur{0, 1}, y, gradients);
         for (int i = 0; i < RUNS; i++)
-            walk_steps(m, n, x, cotangents, Blur{Unit<P>::value, (uint64_t)i * 977 + 12345}, moved_results[i],
+            walk_steps(m, n, x, cotangents, Blur{Type<P>::unit, (uint64_t)i * 977 + 12345}, moved_results[i],
                        moved[i]);
         for (int r = 0; r < m.reads; r++)
             judge("read", r, y.read[r],

@@ -24,10 +24,10 @@ static inline double rms(const Numbers &x)
     return x.empty() ? 0 : sqrt(sum / (double)x.size());
 }
 
-// `unit` is the type's rounding, half of the distance of 1 to the next number. `moved` are runs with errors
-// of that size.
+// `unit` is the type's rounding, half of the distance of 1 to the next number, `least` what any number may be
+// off by. `moved` are runs with errors of one unit.
 static inline bool same_tensor(const Numbers &right, const std::vector<const Numbers *> &moved,
-                               const Numbers &made, double unit, std::string &why)
+                               const Numbers &made, double unit, double least, std::string &why)
 {
     const double size = rms(right);
     double movement = 0;
@@ -41,8 +41,7 @@ static inline bool same_tensor(const Numbers &right, const std::vector<const Num
         movement = fmax(movement, rms(off));
     }
     // Of n errors of one size the largest is about sqrt(2 ln n) of it.
-    const double limit = 8 * (movement + unit * size) + 1e-300,
-                 most = sqrt(2 * log((double)right.size() + 3));
+    const double limit = 8 * (movement + unit * size) + least, most = sqrt(2 * log((double)right.size() + 3));
     char text[300];
     if (right.size() != made.size()) {
         why = "another size";
