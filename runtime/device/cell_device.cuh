@@ -137,6 +137,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_chunk_walk.cuh"
 #include "cell_device_chunk_tile.cuh"
 #include "cell_device_chunk_back.cuh"
+#include "cell_device_chunk_back_warps.cuh"
 #include "cell_device_chunk_rest.cuh"
 
 #endif

@@ -24,8 +24,9 @@ template <class M> struct cell_chunk_backward {
         first;         // dS behind the last row, null: zeros; dS in front of the first, null: not wanted
     bool adds;         // dS in front of the first row is added to what is there
     Part *ends;        // dS_C of each chunk, laid out as `saved`
-    Part *corrections; // dR, where corrected: element (t, v) at t * values + v, for all rows of all chunks
-    Part *solved;      // d_0, where corrected: laid out as dR; `rest` writes and reads it
+    Part *corrections; // dR, where corrected: row t of chunk i and value v at (i * values + v) * rows + t
+    Part *solved;      // d_0, where corrected, of all rows of all chunks: row t and value v at t * values + v;
+                       // `rest` writes and reads it
     cell_chunk_gradient column[M::additions], known[M::additions], weight, read[M::reads];
     cell_chunk_result decay; // of a number: element 0
 };
@@ -46,6 +47,20 @@ template <class M> __device__ __forceinline__ void cell_chunk_put(const cell_chu
         cell_store((typename M::Store *)to.at + at, v);
 }
 
+// An element of a state's gradient.
+template <class M>
+__device__ __forceinline__ void cell_chunk_leave(const cell_chunk_state &to, int64_t at, typename M::Real v, bool adds)
+{
+    typedef typename M::Real R;
+    if (to.real) {
+        R *const p = (R *)to.at + at;
+        *p = adds ? *p + v : v;
+    } else {
+        typename M::Store *const p = (typename M::Store *)to.at + at;
+        cell_store(p, adds ? cell_load<R>(p) + v : v);
+    }
+}
+
 // to[i, j] = from(i, j), of Rows x Columns.
 template <class T, int Rows, int Columns, class From>
 __device__ __forceinline__ void cell_chunk_stage(const cell_chunk_matrix<T> &to, From from)
@@ -59,7 +74,7 @@ __device__ __forceinline__ void cell_chunk_stage(const cell_chunk_matrix<T> &to,
 
 // Shared memory: dS [keys][values], dR and do_r [rows][values], and what is multiplied by them, `slab`
 // columns of a matrix of the record at a time, all of Part.
-template <class M> struct cell_chunk_back_walker {
+template <class M> struct cell_chunk_back_plain {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
@@ -88,7 +103,7 @@ template <class M> struct cell_chunk_back_walker {
         const int pitch = cell_chunk_pitch<Part>(columns);
         return {cell_carve<Part>(cursor, lines * pitch), pitch};
     }
-    __device__ __forceinline__ cell_chunk_back_walker(const cell_chunk_backward<M> &of, int64_t first_value)
+    __device__ __forceinline__ cell_chunk_back_plain(const cell_chunk_backward<M> &of, int64_t first_value)
         : g(of), x(of.of), first(first_value)
     {
         auto cursor = cell_shared();
@@ -132,7 +147,7 @@ template <class M> struct cell_chunk_back_walker {
         rows_sum.store(correction);
         rows_sum.each([&](int t, int v, R &sum_of) {
             if (first + v < x.values)
-                cell_store(g.corrections + (rows.first + t) * x.values + first + v, sum_of);
+                cell_store(g.corrections + (rows.first / C * x.values + first + v) * C + t, sum_of);
         });
     }
 
@@ -201,14 +216,28 @@ template <class M> struct cell_chunk_back_walker {
                 const int64_t at = k * start.key + (first + v) * start.value;
                 if (k >= x.keys || first + v >= x.values)
                     return;
-                if (start.real) {
-                    R *const to = (R *)start.at + at;
-                    *to = g.adds ? *to + s : s;
-                } else {
-                    typename M::Store *const to = (typename M::Store *)start.at + at;
-                    cell_store(to, g.adds ? cell_load<R>(to) + s : s);
-                }
+                cell_chunk_leave<M>(start, at, s, g.adds);
             });
+    }
+};
+
+// Where Real is float: cell_device_chunk_back_warps.cuh.
+template <class M> struct cell_chunk_back_warps;
+template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_back_walker {
+    __host__ __device__ static constexpr int64_t smem() { return cell_chunk_back_plain<M>::smem(); }
+    __device__ __forceinline__ static void walk(const cell_chunk_backward<M> &g, int64_t first)
+    {
+        cell_chunk_back_plain<M>(g, first).walk();
+    }
+};
+template <class M> struct cell_chunk_back_walker<M, false> {
+    __host__ __device__ static constexpr int64_t smem() { return cell_chunk_back_warps<M>::smem(); }
+    __device__ __forceinline__ static void walk(const cell_chunk_backward<M> &g, int64_t first)
+    {
+        cell_chunk<M> backward = g.of;
+        backward.from = g.last;
+        backward.saved = g.ends;
+        cell_chunk_back_warps<M>(g, backward, first).walk();
     }
 };
 
@@ -217,7 +246,7 @@ template <class M> struct cell_chunk_back_walker {
 // last, first, ends and corrections.
 template <class M> __device__ void cell_chunk_walk_back(const cell_chunk_backward<M> &g, int64_t first)
 {
-    cell_chunk_back_walker<M>(g, first).walk();
+    cell_chunk_back_walker<M>::walk(g, first);
 }
 
 #endif

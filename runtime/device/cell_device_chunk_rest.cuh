@@ -166,7 +166,7 @@ template <class M> struct cell_chunk_rester {
     {
         if (is_read(f))
             return cell_chunk_load<M>(g.cotangent[f], rows, t, v, x.values);
-        return v < x.values ? cell_load<R>(g.corrections + (rows.first + t) * x.values + v) : (R)0;
+        return v < x.values ? cell_load<R>(g.corrections + (chunk * x.values + v) * C + t) : (R)0;
     }
     // d_n
     __device__ __forceinline__ R added(int n, int t, int64_t v) const

@@ -44,11 +44,15 @@ template <class M> struct cell_chunk_warps {
     cell_smem<float> number;
     float state[K / 8][4];
 
-    __device__ __forceinline__ cell_chunk_warps(const cell_chunk<M> &of, int64_t first_value) : x(of), first(first_value)
+    // The sizes of all stages; the walk back has other ones.
+    __device__ __forceinline__ cell_chunk_warps(const cell_chunk<M> &of, int64_t first_value,
+                                                int parts_count = M::stages * stage_parts,
+                                                int floats_count = M::stages * stage_floats)
+        : x(of), first(first_value)
     {
         auto cursor = cell_shared();
-        parts = cell_carve<Part>(cursor, M::stages * stage_parts);
-        floats = cell_carve<float>(cursor, M::stages * stage_floats);
+        parts = cell_carve<Part>(cursor, parts_count);
+        floats = cell_carve<float>(cursor, floats_count);
     }
 
     // Where a matrix stands in a stage; n: of a write.
