@@ -33,7 +33,8 @@ static const CommandHelp build_help = {
         "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
         "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
         "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler. The\n"
-        "last line says how a program links with the library.",
+        "last line says how a program links with the library. With --static it is libNAME.a instead, which\n"
+        "a program has in it and does not need when it runs. AR names the archiver.",
     .examples = "  cellc build specs/e79.cell -o out\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
@@ -58,6 +59,7 @@ typedef struct Build {
     const char *include, *lib;    /* of the runtime */
     const char *nvcc;             /* NULL: without kernels in the library */
     bool apart;                   /* somebody else compiles NAME.cu */
+    bool archive;                 /* --static: libNAME.a */
     const char *archs;            /* "80 90", or "native" */
     int64_t jobs;                 /* compilers at once */
     bool verbose;
@@ -312,12 +314,17 @@ static void compile_c(Build *b, const char *stem)
     add_job(b, &w, object);
 }
 
+static const char *backend_object(const Build *b)
+{
+    return intern_f(b->c, "%s/backend_cuda.o", b->objects);
+}
+
 /* The runtime's backend with CUDA, its only part that needs the toolkit's headers, to an object. */
 static void compile_backend(Build *b)
 {
     Compiler *c = b->c;
     Words w = { 0 };
-    const char *object = intern_f(c, "%s/backend_cuda.o", b->objects);
+    const char *object = backend_object(b);
     words_split(c, &w, c_compiler());
     words_split(c, &w, "-std=c11 -D_GNU_SOURCE -O2 -fPIC");
     words_split(c, &w, getenv("CFLAGS"));
@@ -451,26 +458,71 @@ static bool write_list(Build *b)
            write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
 }
 
+static const char *library_file(const Build *b, const char *name)
+{
+    return intern_f(b->c, "lib%s.%s", name, b->archive ? "a" : "so");
+}
+
+static void add_runtime(Build *b, Words *w)
+{
+    words_add(w, "-Wl,--whole-archive");
+    words_add(w, intern_f(b->c, "%s/libcell.a", b->lib));
+    words_add(w, "-Wl,--no-whole-archive");
+}
+
+/* What a program that has the library in it is linked with besides. */
+static void add_libraries(Build *b, Words *w)
+{
+    toolkit_libraries(b->c, b->nvcc, w);
+    /* What nvcc makes of a kernel's host side is C++. */
+    if (b->nvcc)
+        words_add(w, "-lstdc++");
+}
+
+/* All of libcell, and the backend of CUDA where there are kernels, is one member of the archive: the backend
+ * is referred to weakly, for which the linker takes no member by itself. Of two such archives in one program
+ * it takes the runtime of the first. */
+static bool archive_library(Build *b)
+{
+    Compiler *c = b->c;
+    const char *path = intern_f(c, "%s/%s", b->dir, library_file(b, b->library)), *ar = getenv("AR");
+    const char *runtime = intern_f(c, "%s/cell_runtime.o", b->objects);
+    Words join = { 0 }, w = { 0 };
+    words_split(c, &join, c_compiler());
+    words_split(c, &join, "-r -nostdlib -o");
+    words_add(&join, runtime);
+    if (b->nvcc)
+        words_add(&join, backend_object(b));
+    add_runtime(b, &join);
+    words_split(c, &w, ar && *ar ? ar : "ar");
+    words_add(&w, "rcsD");
+    words_add(&w, path);
+    for (int i = 0; i < b->object.len; i++)
+        if (!b->nvcc || strcmp(b->object.data[i], backend_object(b)) != 0)
+            words_add(&w, b->object.data[i]);
+    words_add(&w, runtime);
+    unlink(path);                 /* ar would add to it */
+    if (run_words(&join, b->verbose) != 0 || run_words(&w, b->verbose) != 0)
+        return false;
+    print_shown(path);
+    return true;
+}
+
 /* The library holds all of libcell, so that a program links against nothing else; without kernels it needs
  * the C library alone. */
 static bool link_library(Build *b)
 {
     Compiler *c = b->c;
     Words w = { 0 };
-    const char *path = intern_f(c, "%s/lib%s.so", b->dir, b->library);
+    const char *path = intern_f(c, "%s/%s", b->dir, library_file(b, b->library));
     words_split(c, &w, c_compiler());
     words_split(c, &w, getenv("CFLAGS"));
     words_split(c, &w, "-shared -Wl,-z,defs -o");
     words_add(&w, path);
     for (int i = 0; i < b->object.len; i++)
         words_add(&w, b->object.data[i]);
-    words_add(&w, "-Wl,--whole-archive");
-    words_add(&w, intern_f(c, "%s/libcell.a", b->lib));
-    words_add(&w, "-Wl,--no-whole-archive");
-    toolkit_libraries(c, b->nvcc, &w);
-    /* What nvcc makes of a kernel's host side is C++. */
-    if (b->nvcc)
-        words_add(&w, "-lstdc++");
+    add_runtime(b, &w);
+    add_libraries(b, &w);
     if (run_words(&w, b->verbose) != 0)
         return false;
     print_shown(path);
@@ -491,12 +543,29 @@ static const char *shell_word(Compiler *c, const char *word)
     return out.data;
 }
 
+static void say_static_usage(Build *b)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    Buf libraries = { .arena = c->arena };
+    add_libraries(b, &w);
+    for (int i = 0; i < w.n; i++)
+        buf_f(&libraries, " %s", shell_word(c, w.items[i]));
+    say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s%s -o main",
+        shell_word(c, intern_f(c, "-I%s", b->dir)), shell_word(c, intern_f(c, "-I%s", b->include)),
+        shell_word(c, intern_f(c, "%s/%s", b->dir, library_file(b, b->library))), libraries.data);
+}
+
 /* The command that makes a program of main.c and the library. */
 static void say_usage(Build *b)
 {
     Compiler *c = b->c;
     char full[PATH_MAX];
     const char *where = realpath(b->dir, full) ? full : b->dir;
+    if (b->archive) {
+        say_static_usage(b);
+        return;
+    }
     say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s -l%s %s -o main",
         shell_word(c, intern_f(c, "-I%s", b->dir)), shell_word(c, intern_f(c, "-I%s", b->include)),
         shell_word(c, intern_f(c, "-L%s", b->dir)), b->library,
@@ -529,10 +598,11 @@ static bool compile_all(Build *b)
         b->library = library_name(b->c, c_name(b, 0));
         if (b->library != c_name(b, 0))
             say(DIAG_NOTE, "build",
-                "the library is lib%s.so, as programs have a lib%s.so already; --name gives it another name",
-                b->library, c_name(b, 0));
+                "the library is %s, as programs have a lib%s.so already; --name gives it another name",
+                library_file(b, b->library), c_name(b, 0));
     }
-    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) && link_library(b);
+    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) &&
+           (b->archive ? archive_library : link_library)(b);
 }
 
 static int build_instances(Build *b)
@@ -623,6 +693,7 @@ int cmd_build(int argc, char **argv)
         { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
         { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
+        { "--static", NULL, OPT_FLAG, &b.archive, "make libNAME.a, to be linked into programs" },
         { "--kernels-apart", NULL, OPT_FLAG, &b.apart, "without nvcc: NAME.cu is for NVRTC, its image for the context" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -635,6 +706,8 @@ int cmd_build(int argc, char **argv)
         b.c->tuned_dir = b.dir;
         rc = find_runtime(&b) ? -1 : 1;
     }
+    if (rc < 0 && b.archive && b.apart)
+        rc = usage_error(&build_help, "--static and --kernels-apart exclude each other");
     if (rc < 0) {
         if (b.apart && no_cuda)
             rc = usage_error(&build_help, "--kernels-apart and --no-cuda exclude each other");

@@ -62,6 +62,35 @@ line=$(sed -n 's/.*a program links with it by: cc //p' "$said")
 (cd "$dir" && eval "$cc $line") >"$said" 2>&1 && pass || fail "the line of build compiles: $line"
 expect 0 "$value" "$dir/main"
 
+# ---- a static library: the program has the cells and the runtime in it, of two libraries too
+
+static_program() { # OUT COMMAND...: builds a static library, and main.c with it by the line that build prints
+    expect 0 "$1" "${@:2}"
+    line=$(sed -n 's/.*a program links with it by: cc //p' "$said")
+    rm -f "$dir/main"
+    (cd "$dir" && eval "$cc $line") >"$said" 2>&1 && pass || fail "the line of build --static compiles: $line"
+}
+rm -rf "$dir/my cells"
+static_program libswiglu.a "$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/my cells"
+[[ ! -e "$dir/my cells/libswiglu.so" ]] && pass || fail "--static makes a shared library too"
+"$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/again" >"$said" 2>&1
+cmp "$dir/my cells/libswiglu.a" "$dir/again/libswiglu.a" && pass || fail "an archive of the same is another"
+expect 0 "libgru.a" "$to/bin/cellc" build gru --no-cuda --static -o "$dir/second"
+sed 's/^int main/#include "gru.h"\n&/; s/return 0;/return !gru_instance();/' "$dir/main.c" >"$dir/both.c"
+expect 0 "" eval "$cc -I'$to/include/cellc' -I'$dir/again' -I'$dir/second' '$dir/both.c' \
+    '$dir/again/libswiglu.a' '$dir/second/libgru.a' -lm -ldl -o '$dir/both'"
+rm -rf "$dir/my cells" "$dir/again" "$dir/second"
+expect 0 "$value" "$dir/main"
+expect 0 "$value" "$dir/both"
+expect 1 "were not compiled" env AR=/no/ar "$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/second"
+expect 2 "--static and --kernels-apart exclude each other" \
+    "$to/bin/cellc" build swiglu --static --kernels-apart
+if "$to/bin/cellc" version --verbose | grep -q '^nvcc: /'; then
+    static_program libswiglu.a "$to/bin/cellc" build swiglu --static --archs 90 -o "$dir/second"
+    nm "$dir/main" | grep -q ' T cell_cuda_backend' && pass || fail "a static library has the backend of CUDA"
+    expect 0 "$value" "$dir/main"
+fi
+
 # ---- the same of emitted files, which want the runtime: pkg-config
 
 if command -v pkg-config >/dev/null; then
@@ -75,6 +104,12 @@ if command -v pkg-config >/dev/null; then
     expect 0 "$value" "$dir/emitted/main"
     readelf -d "$dir/emitted/main" | grep -q 'NEEDED.*\[libcell.so.0\]' && pass ||
         fail "it asks for libcell.so.0"
+    libs=$(pkg-config --static --libs cellc)
+    if echo 'int main(void) { return 0; }' | $cc -x c - -static -o "$dir/empty" 2>/dev/null; then
+        eval "$cc -static $flags '$dir/main.c' '$dir'/emitted/*.c $libs -o '$dir/emitted/static'" \
+            >"$said" 2>&1 && pass || fail "a static program by pkg-config --static"
+        expect 0 "$value" "$dir/emitted/static"
+    fi
 else
     echo "install: there is no pkg-config"
     skipped=$((skipped + 1))
@@ -91,7 +126,10 @@ cmake_minimum_required(VERSION 3.16)
 project(uses LANGUAGES C)
 find_package(cellc ${version%.*} REQUIRED)
 cellc_add_library(gates CELLS mine.cell OPTIONS --no-cuda)
+cellc_add_library(inside STATIC CELLS mine.cell OPTIONS --no-cuda)
 add_executable(linked main.c)
+add_executable(has_it main.c)
+target_link_libraries(has_it PRIVATE inside)
 target_link_libraries(linked PRIVATE gates)
 file(GLOB emitted "$dir/emitted/*.c")
 add_executable(compiled "$dir/main.c" \${emitted})
@@ -104,6 +142,7 @@ CMAKE
     expect 0 "" cmakes
     expect 0 "" cmake --build "$dir/out"
     expect 0 "$value" "$dir/out/linked"
+    expect 0 "$value" "$dir/out/has_it"
     expect 0 "$value" "$dir/out/compiled"
     sed -i 's/y\[\([a-z]\)\] = /y[\1] = 2 * /' "$dir/project/mine.cell"
     expect 0 "Compiling cells into libgates.so" cmake --build "$dir/out"
