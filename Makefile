@@ -60,7 +60,7 @@ MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BIS
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
 .PHONY: all help deps runtime lib lint check check-quick check-random check-python coverage corpus generated
-.PHONY: catalogue demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
+.PHONY: catalogue site demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -219,6 +219,10 @@ catalogue: $(BUILD)/cellc ## write docs/cells.md, the catalogue of specs/, and a
 	@for spec in $(filter-out specs/std.cell,$(wildcard specs/*.cell)); do \
 	    $(BUILD)/cellc doc $$spec -o docs/cells >/dev/null 2>$(BUILD)/doc.log || { cat $(BUILD)/doc.log; exit 1; }; \
 	done; rm -f docs/cells/*.dot; echo "docs/cells: $$(ls docs/cells/*.md | wc -l) pages"
+
+# Its environment and its pages' sources stay in build/site-work, so that a second run is short.
+site: $(BUILD)/cellc ## write the documentation as static HTML: build/site/index.html (installs site/requirements.txt into build)
+	@CELLC="$$PWD/$(BUILD)/cellc" WORK="$$PWD/$(BUILD)/site-work" OUT="$$PWD/$(BUILD)/site" bash site/build.sh
 
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 

@@ -1,6 +1,7 @@
 /* graph.c: the data flow of a planned cell, for Graphviz. In: a plan. Out: one direction of it: the named values in
  * boxes of their phase, tensors around them, an arrow for each value that another is computed from. What has no name
- * of the spec is drawn through: who reads it reads what it is made of. */
+ * of the spec is drawn through: who reads it reads what it is made of. Nodes have a class (value, input, param, state,
+ * result; a phase, a carry), by which a page can style the SVG. */
 #include "base/say.h"
 #include "graph.h"
 
@@ -82,10 +83,10 @@ static void put_phase(Graph *g, Phase phase, const char *title)
         if (!open) {
             buf_line(g->out, "subgraph cluster_%d {", (int)phase);
             g->out->indent++;
-            buf_line(g->out, "label=\"%s\"; style=rounded; color=gray;", title);
+            buf_line(g->out, "label=\"%s\"; style=rounded; color=gray; class=phase;", title);
         }
         open = true;
-        buf_line(g->out, "v%d [label=\"%s\"];", id, node_label(g, id));
+        buf_line(g->out, "v%d [label=\"%s\", class=value];", id, node_label(g, id));
     }
     if (open) {
         g->out->indent--;
@@ -96,7 +97,7 @@ static void put_phase(Graph *g, Phase phase, const char *title)
 static void put_carry(Graph *g, NodeId id, TensorId t, const char *label)
 {
     g->tensor[t] = true;
-    buf_line(g->out, "v%d -> t%d [style=dashed, constraint=false, label=\"%s\"];", id, t, label);
+    buf_line(g->out, "v%d -> t%d [style=dashed, constraint=false, label=\"%s\", class=carry];", id, t, label);
 }
 
 /* Where a value goes: outputs, states of the next step, gradients. */
@@ -107,7 +108,7 @@ static void put_root(Graph *g, NodeId id)
     const char *name = root == ROOT_NONE ? NULL : g->m->tensors.data[of].name;
     switch (root) {
     case ROOT_OUTPUT:
-        buf_line(g->out, "r%d [label=\"%s\", shape=box, style=bold]; v%d -> r%d;", id, name, id, id);
+        buf_line(g->out, "r%d [label=\"%s\", shape=box, style=bold, class=result]; v%d -> r%d;", id, name, id, id);
         break;
     case ROOT_NEXT:
         put_carry(g, id, of, "next step");
@@ -121,7 +122,7 @@ static void put_root(Graph *g, NodeId id)
     case ROOT_DPARAM:
     case ROOT_DPARAM_INIT:
     case ROOT_DPAST:
-        buf_line(g->out, "r%d [label=\"gradient of %s\", shape=box, style=bold]; v%d -> r%d;", id, name, id, id);
+        buf_line(g->out, "r%d [label=\"gradient of %s\", shape=box, style=bold, class=result]; v%d -> r%d;", id, name, id, id);
         break;
     default:
         break;
@@ -135,8 +136,9 @@ static void put_tensor(Graph *g, TensorId t)
     shape_text(g, x->axes, x->rank, &shape);
     const char *what = x->kind == T_DOUT || x->kind == T_DNEXT || x->kind == T_DHISTORY ? "cotangent of " : "";
     const char *name = *what && x->of >= 0 ? g->m->tensors.data[x->of].name : x->name;
-    buf_line(g->out, "t%d [label=\"%s%s %s\", shape=%s];", t, what, name, shape.data ? shape.data : "",
-             x->kind == T_PARAM ? "note" : x->kind == T_STATE || x->kind == T_DNEXT ? "cylinder" : "box");
+    bool param = x->kind == T_PARAM, state = x->kind == T_STATE || x->kind == T_DNEXT;
+    buf_line(g->out, "t%d [label=\"%s%s %s\", shape=%s, class=%s];", t, what, name, shape.data ? shape.data : "",
+             param ? "note" : state ? "cylinder" : "box", param ? "param" : state ? "state" : "input");
 }
 
 /* A drawn value is a root, or has a name and is no other name of a value. */
@@ -158,10 +160,10 @@ static void put_kept(Graph *g)
 {
     buf_line(g->out, "subgraph cluster_kept {");
     g->out->indent++;
-    buf_line(g->out, "label=\"kept by forward\"; style=rounded; color=gray;");
+    buf_line(g->out, "label=\"kept by forward\"; style=rounded; color=gray; class=phase;");
     for (NodeId id = 0; id < g->p->n_nodes; id++)
         if (g->kept[id] && g->used[id])
-            buf_line(g->out, "v%d [label=\"%s\"];", id, node_label(g, id));
+            buf_line(g->out, "v%d [label=\"%s\", class=value];", id, node_label(g, id));
     g->out->indent--;
     buf_line(g->out, "}");
 }
@@ -178,8 +180,10 @@ void graph_dot(Plan *p, Direction d, Buf *out)
     choose(&g);
     buf_line(out, "digraph \"%s\" {", m->name);
     out->indent++;
-    buf_line(out, "label=\"%s, %s\"; labelloc=t; rankdir=LR; node [shape=ellipse, fontsize=11];",
+    buf_line(out, "label=\"%s, %s\"; labelloc=t; rankdir=LR; fontname=Helvetica; fontsize=12;",
              m->name, d == FORWARD ? "forward" : "backward");
+    buf_line(out, "node [shape=ellipse, fontname=Helvetica, fontsize=11];");
+    buf_line(out, "edge [fontname=Helvetica, fontsize=10, arrowsize=0.7];");
     put_phase(&g, PHASE_PARAM, "once");
     put_phase(&g, PHASE_BEFORE, p->schedule->stateless ? "all steps at once" : "all steps at once, before the walk");
     put_phase(&g, PHASE_DURING, "step by step");
