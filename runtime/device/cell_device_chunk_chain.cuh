@@ -215,4 +215,126 @@ __device__ __forceinline__ void cell_quad_turn(uint32_t (&x)[4])
     }
 }
 
+template <class A, class B> constexpr bool cell_same = false;
+template <class A> constexpr bool cell_same<A, A> = true;
+
+// Rows of a vector to shared memory by all threads of a block, as asynchronous copies where they lie as they are wanted; elements
+// from `begin` on, zeros behind the sequence's rows and behind `extent`. Lines have cell_chain_pitch(Columns).
+template <class M, int Columns>
+__device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part> to, const cell_rows &v, const cell_chunk_rows &rows,
+                                                      int64_t begin, int64_t extent)
+{
+    typedef typename M::Part Part;
+    constexpr int each = 16 / (int)sizeof(Part), line = Columns / each, count = M::rows * line;
+    const bool as_is = v.real ? cell_same<Part, typename M::Real> : cell_same<Part, typename M::Store>;
+    const Part *const from = (const Part *)v.at + rows.first * v.row + begin;
+    const bool whole = as_is && v.element == 1 && v.row % each == 0 && extent % each == 0 && (uintptr_t)from % 16 == 0;
+    CELL_UNROLL
+    for (int i = 0; i < (count + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
+        const int n = cell_thread() + i * CELL_CHUNK_THREADS, t = n / line, k = n % line * each;
+        if (count % CELL_CHUNK_THREADS != 0 && n >= count)
+            break;
+        const cell_smem<Part> place = to + (t * cell_chain_pitch<Part>(Columns) + k);
+        if (whole) {
+            const bool there = t < rows.valid && begin + k < extent;
+            cell_cp_async_zfill<16>(place, there ? from + t * v.row + k : (const Part *)v.at, there);
+        } else {
+            CELL_UNROLL_BY(1)
+            for (int e = 0; e < each; e++)
+                cell_store(place + e, cell_chunk_load<M>(v, rows, t, begin + k + e, extent));
+        }
+    }
+}
+
+// Operands in as many parts as hold nearly all of an f32: two of bf16 or f16, of which the second is what rounding left of the
+// first; a float is split by its products.
+template <class T> struct cell_chain_parts {
+    typedef cell_chain<T> chain;
+    static constexpr int count = sizeof(T) == 2 ? 2 : 1;
+    typename chain::A part[count];
+
+    __device__ __forceinline__ void of_sums(const float (*s)[4])
+    {
+        chain::of_sums(part[0], s);
+        if constexpr (count == 2) {
+            float left[chain::tiles][4];
+            chain::to_sums(left, part[0]);
+            CELL_UNROLL
+            for (int j = 0; j < chain::tiles; j++) {
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    left[j][i] = s[j][i] - left[j][i];
+            }
+            chain::of_sums(part[1], left);
+        }
+    }
+    __device__ __forceinline__ void to_sums(float (*s)[4]) const
+    {
+        chain::to_sums(s, part[0]);
+        if constexpr (count == 2) {
+            float more[chain::tiles][4];
+            chain::to_sums(more, part[1]);
+            CELL_UNROLL
+            for (int j = 0; j < chain::tiles; j++) {
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    s[j][i] += more[j][i];
+            }
+        }
+    }
+    // Two tiles of sums += these times a matrix that is exact, or one in parts, each `apart` behind the one before.
+    template <bool Across> __device__ __forceinline__ void multiply(float (*sum)[4], cell_smem<T> m, int pitch) const
+    {
+        typename chain::B b;
+        load<Across>(b, m, pitch);
+        CELL_UNROLL
+        for (int i = count - 1; i >= 0; i--)
+            add(sum, part[i], b);
+    }
+    template <bool Across> __device__ __forceinline__ void multiply_parts(float (*sum)[4], cell_smem<T> m, int pitch, int apart) const
+    {
+        typename chain::B b;
+        if constexpr (count == 2) {
+            load<Across>(b, m + apart, pitch);
+            add(sum, part[0], b);
+        }
+        multiply<Across>(sum, m, pitch);
+    }
+
+  private:
+    template <bool Across> __device__ __forceinline__ static void load(typename chain::B &b, cell_smem<T> m, int pitch)
+    {
+        if constexpr (Across)
+            chain::across(b, m, pitch);
+        else
+            chain::rows(b, m, pitch);
+    }
+    __device__ __forceinline__ static void add(float (*sum)[4], const typename chain::A &a, const typename chain::B &b)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++)
+            chain::multiply(sum[h], a, b.half[h]);
+    }
+};
+
+// Two tiles of sums, 16 x 16, to memory, rounded; `to` and lines of `pitch` are aligned to 16 bytes.
+template <class T> __device__ __forceinline__ void cell_chain_store(T *to, int64_t pitch, const float (*sum)[4])
+{
+    const int row = cell_lane() / 4, pair = cell_lane() % 4 * 2;
+    if constexpr (sizeof(T) == 2) {
+        uint32_t words[4]; // of a row's first and second 8 columns, of the lane's two rows
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            words[i] = cell_pack<T>(sum[i % 2][i / 2 * 2], sum[i % 2][i / 2 * 2 + 1]);
+        cell_quad_turn(words);
+        cell_store_words(to + (row + cell_lane() % 4 / 2 * 8) * pitch + cell_lane() % 2 * 8, words);
+    } else {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const float two[2] = {sum[i % 2][i / 2 * 2], sum[i % 2][i / 2 * 2 + 1]};
+            cell_store_vec<2>(to + (row + i / 2 * 8) * pitch + i % 2 * 8 + pair, two);
+        }
+    }
+}
+
 #endif

@@ -1,5 +1,7 @@
 // What a chunk of a linear recurrence needs before its state is known: records (cell_device_chunk.cuh), one by each block.
 //
+// On tensor cores where Real is float and no decay is by key (cell_device_chunk_scores.cuh), else here.
+//
 // Guaranteed: of a chunk that has no row of the sequence nothing is read or written. All sums are of Real; what is stored of
 // Part is rounded once.
 //
@@ -95,7 +97,7 @@ template <class R, int Rows, int Width> struct cell_chunk_windows {
 
 // Shared memory of a block of prep: F and a matrix of scores of rows (rows + 1) Reals each, two slabs of rows of 17, numbers of
 // each vector [rows], and the windows: of one gate, or of a slab.
-template <class M> struct cell_chunk_prep {
+template <class M> struct cell_chunk_plain_prep {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
@@ -117,7 +119,7 @@ template <class M> struct cell_chunk_prep {
     cell_smem<R> left_number, right_number;
     windows window;
 
-    __device__ __forceinline__ cell_chunk_prep(const cell_chunk<M> &of, int64_t chunk)
+    __device__ __forceinline__ cell_chunk_plain_prep(const cell_chunk<M> &of, int64_t chunk)
         : x(of), rows(cell_chunk_rows_of(of, chunk)), to(of.records + chunk * record::bytes)
     {
         auto cursor = cell_shared();
@@ -387,6 +389,13 @@ template <class M> struct cell_chunk_prep {
             }
         store_ends();
     }
+};
+
+template <class M, bool Plain = sizeof(typename M::Real) == 8 || M::decay == 2> struct cell_chunk_prep : cell_chunk_plain_prep<M> {
+    using cell_chunk_plain_prep<M>::cell_chunk_plain_prep;
+};
+template <class M> struct cell_chunk_prep<M, false> : cell_chunk_scores<M> {
+    using cell_chunk_scores<M>::cell_chunk_scores;
 };
 
 // Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence; cell_chunk_prep<M>::smem() bytes. Of x it

@@ -8,9 +8,6 @@
 #ifndef CELL_DEVICE_CHUNK_WARPS_CUH
 #define CELL_DEVICE_CHUNK_WARPS_CUH
 
-template <class A, class B> constexpr bool cell_same = false;
-template <class A> constexpr bool cell_same<A, A> = true;
-
 template <class M> struct cell_chunk_warps {
     typedef typename M::Part Part;
     typedef typename M::Store Store;
@@ -82,32 +79,6 @@ template <class M> struct cell_chunk_warps {
         }
     }
 
-    // Rows of a vector, elements from `begin` on, zeros behind the sequence and behind `extent`.
-    template <int Columns>
-    __device__ __forceinline__ void fetch_rows(cell_smem<Part> to, const cell_rows &v, const cell_chunk_rows &rows, int64_t begin,
-                                               int64_t extent) const
-    {
-        constexpr int line = Columns / each;
-        const bool as_is = v.real ? cell_same<Part, float> : cell_same<Part, Store>;
-        const Part *const from = (const Part *)v.at + rows.first * v.row + begin;
-        const bool whole = as_is && v.element == 1 && v.row % each == 0 && extent % each == 0 && (uintptr_t)from % 16 == 0;
-        CELL_UNROLL
-        for (int i = 0; i < (C * line + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
-            const int n = cell_thread() + i * CELL_CHUNK_THREADS, t = n / line, k = n % line * each;
-            if (C * line % CELL_CHUNK_THREADS != 0 && n >= C * line)
-                break;
-            const cell_smem<Part> place = to + (t * cell_chain_pitch<Part>(Columns) + k);
-            if (whole) {
-                const bool there = t < rows.valid && begin + k < extent;
-                cell_cp_async_zfill<16>(place, there ? from + t * v.row + k : (const Part *)v.at, there);
-            } else {
-                CELL_UNROLL_BY(1)
-                for (int e = 0; e < each; e++)
-                    cell_store(place + e, cell_chunk_load<M>(v, rows, t, begin + k + e, extent));
-            }
-        }
-    }
-
     __device__ __forceinline__ static bool numbered(const cell_row_number &v) { return v.at || v.times != 1; }
 
     __device__ __forceinline__ void fetch_numbers(cell_smem<float> to, const cell_row_number &v, const cell_chunk_rows &rows) const
@@ -150,18 +121,18 @@ template <class M> struct cell_chunk_warps {
                 fetch_matrix<K>(to + at_e(n), matrix(record::e(n)));
         } else {
             if constexpr (u != 0)
-                fetch_rows<K>(to + at_w(), x.addition[0].weight.vector, rows, 0, x.keys);
+                cell_chunk_fetch_rows<M, K>(to + at_w(), x.addition[0].weight.vector, rows, 0, x.keys);
             CELL_UNROLL
             for (int r = 0; r < M::reads; r++)
-                fetch_rows<K>(to + at_q(r), x.read[r].vector, rows, 0, x.keys);
+                cell_chunk_fetch_rows<M, K>(to + at_q(r), x.read[r].vector, rows, 0, x.keys);
             CELL_UNROLL
             for (int n = u; n < M::additions; n++)
-                fetch_rows<K>(to + at_e(n), x.addition[n].column.vector, rows, 0, x.keys);
+                cell_chunk_fetch_rows<M, K>(to + at_e(n), x.addition[n].column.vector, rows, 0, x.keys);
         }
         CELL_UNROLL
         for (int n = 0; n < M::additions; n++)
             if (M::known >> n & 1) {
-                fetch_rows<V>(to + at_z(n), x.addition[n].known.vector, rows, first, x.values);
+                cell_chunk_fetch_rows<M, V>(to + at_z(n), x.addition[n].known.vector, rows, first, x.values);
                 fetch_numbers(to_floats + at_z_number(n), x.addition[n].known.number, rows);
             }
         CELL_UNROLL
@@ -419,10 +390,8 @@ template <class M> struct cell_chunk_warps {
 
     __device__ __forceinline__ void decay()
     {
-        if constexpr (M::decay == 0)
-            return;
         CELL_UNROLL
-        for (int j = 0; j < K / 8; j++) {
+        for (int j = 0; j < (M::decay != 0 ? K / 8 : 0); j++) {
             float by[2];
             if constexpr (record::by_key)
                 cell_load_vec<2>(by, number + (at_number(record::d) + j * 8 + pair()));

@@ -1,0 +1,287 @@
+/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward, in bf16: the kernels alone, with what
+ * they cannot be faster than. Out: a line for each cell and size: milliseconds of prep, of the walk, and of the walk that saves
+ * states, medians with caches cold; beside each the time of its bytes, read and written once, at the rate of a copy on this
+ * device; and the error of o against steps in f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of
+ * one of the cells below. */
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <cstring>
+#include <vector>
+
+#include "cell_device.cuh"
+
+#define CHECK(call)                                                                                     \
+    do {                                                                                                \
+        const cudaError_t status_ = (call);                                                             \
+        if (status_ != cudaSuccess) {                                                                   \
+            fprintf(stderr, "chunks.cu:%d: %s: %s\n", __LINE__, #call, cudaGetErrorString(status_));    \
+            exit(1);                                                                                    \
+        }                                                                                               \
+    } while (0)
+
+enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
+
+/* Corrected: d = beta (v - a k' S), written with the column k. Decay: 0 none, 1 a number, 2 by key. */
+template <int D, bool Corrected, int Decay, int Stages> struct Cell {
+    typedef float Real;
+    typedef cell_bf16 Part;
+    typedef cell_bf16 Store;
+    static constexpr int rows = 64, keys = D, values = 64, additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
+                         decay = Decay, stages = Stages;
+};
+
+#ifndef CELL
+#define CELL 0
+#endif
+#if CELL == 0
+typedef Cell<64, true, 0, 3> M;
+static const char *const name = "delta";
+#elif CELL == 1
+typedef Cell<64, true, 1, 3> M;
+static const char *const name = "gated delta";
+#elif CELL == 2
+typedef Cell<64, false, 1, 3> M;
+static const char *const name = "linear attention, a decay";
+#elif CELL == 3
+typedef Cell<64, false, 2, 3> M;
+static const char *const name = "GLA";
+#elif CELL == 4
+typedef Cell<64, true, 2, 3> M;
+static const char *const name = "KDA";
+#elif CELL == 5
+typedef Cell<128, true, 0, 3> M;
+static const char *const name = "delta";
+#elif CELL == 6
+typedef Cell<128, true, 1, 3> M;
+static const char *const name = "gated delta";
+#elif CELL == 7
+typedef Cell<128, false, 1, 3> M;
+static const char *const name = "linear attention, a decay";
+#elif CELL == 8
+typedef Cell<128, false, 2, 3> M;
+static const char *const name = "GLA";
+#elif CELL == 9
+typedef Cell<128, true, 2, 3> M;
+static const char *const name = "KDA";
+#endif
+
+enum { D = M::keys };
+typedef cell_chunk_record<M> Record;
+
+/* q, k, v, o [B, T, H, D]; w as the cell has it, by key; beta and a decay that is a number [B, T, H]; decay by key [B, T, H, D]. */
+struct Call {
+    const cell_bf16 *q, *k, *v, *w;
+    const float *beta, *decay;
+    cell_bf16 *o, *saved;
+    float *last;
+    unsigned char *records;
+    int64_t B, T, H;
+};
+
+static __device__ cell_chunk<M> place(const Call &c, int64_t of)
+{
+    const int64_t b = of / c.H, h = of % c.H, at = (b * c.T * c.H + h) * D, row = c.H * D, number = b * c.T * c.H + h;
+    const int64_t chunks = cell_chunk_count(c.T, M::rows);
+    cell_chunk<M> x = {};
+    const cell_row_number one = {nullptr, 0, true, 1}, beta = {c.beta + number, c.H, true, 1};
+    x.addition[0].column = {{c.k + at, row, 1, false}, M::corrected ? beta : one};
+    x.addition[0].known = {{c.v + at, row, 1, false}, one};
+    if (M::decay == 2) {
+        x.decay = {c.decay + at, row, 1, true};
+        x.addition[0].weight = {{c.w + at, row, 1, false}, {nullptr, 0, true, -1}};
+    } else {
+        x.decay = {c.decay + number, c.H, 0, true};
+        x.addition[0].weight = {{c.k + at, row, 1, false}, {M::decay ? c.decay + number : nullptr, c.H, true, -1}};
+    }
+    x.read[0] = {{c.q + at, row, 1, false}, one};
+    x.result[0] = {c.o + at, row, 1, false};
+    x.to = {c.last + of * D * D, D, 1, true};
+    x.saved = c.saved ? c.saved + of * chunks * D * D : nullptr;
+    x.records = c.records + of * chunks * Record::bytes;
+    x.keys = x.values = D;
+    x.steps = x.length = c.T;
+    return x;
+}
+
+static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep(const __grid_constant__ Call c)
+{
+    const int64_t chunks = cell_chunk_count(c.T, M::rows);
+    cell_chunk_prepare<M>(place(c, blockIdx.x / chunks), blockIdx.x % chunks);
+}
+static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) walk(const __grid_constant__ Call c)
+{
+    cell_chunk_walk<M>(place(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
+}
+
+/* The definition, in f64: a thread has a column of S. sums: of squares of what o is off, and of o. */
+static __global__ void steps(const __grid_constant__ Call c, double *sums)
+{
+    const int64_t b = blockIdx.x / c.H, h = blockIdx.x % c.H;
+    const int v = (int)threadIdx.x;
+    double s[D] = {}, off = 0, all = 0;
+    for (int64_t t = 0; t < c.T; t++) {
+        const int64_t number = (b * c.T + t) * c.H + h, at = number * D;
+        double d = cell_load<float>(c.v + at + v), o = 0;
+        const double beta = M::corrected ? c.beta[number] : 1, a = M::decay == 1 ? c.decay[number] : 1;
+        if (M::corrected)
+            for (int k = 0; k < D; k++)
+                d -= s[k] * (M::decay == 2 ? cell_load<float>(c.w + at + k) : a * cell_load<float>(c.k + at + k));
+        for (int k = 0; k < D; k++) {
+            s[k] = s[k] * (M::decay == 2 ? c.decay[at + k] : a) + beta * cell_load<float>(c.k + at + k) * d;
+            o += s[k] * cell_load<float>(c.q + at + k);
+        }
+        const double e = cell_load<float>(c.o + at + v) - o;
+        off += e * e;
+        all += o * o;
+    }
+    sums[(blockIdx.x * D + v) * 2] = off;
+    sums[(blockIdx.x * D + v) * 2 + 1] = all;
+}
+
+template <class T> static T *allot(int64_t n)
+{
+    T *p;
+    CHECK(cudaMalloc(&p, n * sizeof(T)));
+    CHECK(cudaMemset(p, 0xff, n * sizeof(T)));
+    return p;
+}
+
+static uint64_t seed = 88172645463325252u;
+static float uniform(float from, float to)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return from + (to - from) * (float)(seed >> 40) * 0x1p-24f;
+}
+static cell_bf16 rounded(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    return {(uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+template <class T> static T *upload(const std::vector<T> &values)
+{
+    T *p = allot<T>((int64_t)values.size());
+    CHECK(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return p;
+}
+/* Rows of D numbers, as long as a vector of length 1 where `unit`. */
+static std::vector<cell_bf16> rows_of(int64_t rows, bool unit)
+{
+    std::vector<cell_bf16> values((size_t)rows * D);
+    std::vector<float> row(D);
+    for (int64_t t = 0; t < rows; t++) {
+        float sum = 0;
+        for (float &v : row)
+            v = uniform(-1, 1), sum += v * v;
+        for (int k = 0; k < D; k++)
+            values[(size_t)(t * D + k)] = rounded(row[(size_t)k] * (unit ? 1 / sqrtf(sum) : 1));
+    }
+    return values;
+}
+static float value(cell_bf16 v)
+{
+    const uint32_t bits = (uint32_t)v.bits << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static double median(const std::function<void()> &call, char *flush)
+{
+    cudaEvent_t from, to;
+    CHECK(cudaEventCreate(&from));
+    CHECK(cudaEventCreate(&to));
+    std::vector<float> times;
+    for (int i = 0; i < WARM + CALLS; i++) {
+        CHECK(cudaMemsetAsync(flush, i, FLUSH));
+        CHECK(cudaEventRecord(from));
+        call();
+        CHECK(cudaGetLastError());
+        CHECK(cudaEventRecord(to));
+        CHECK(cudaEventSynchronize(to));
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, from, to));
+        if (i >= WARM)
+            times.push_back(ms);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
+{
+    const int64_t rows = B * T * H, chunks = B * H * cell_chunk_count(T, M::rows);
+    Call c = {};
+    const auto k = rows_of(rows, true);
+    std::vector<float> beta((size_t)rows), decay((size_t)(rows * (M::decay == 2 ? D : 1)));
+    for (float &v : beta)
+        v = uniform(0.1f, 1);
+    for (float &v : decay)
+        v = uniform(0.9f, 1);
+    c.q = upload(rows_of(rows, true)), c.k = upload(k), c.v = upload(rows_of(rows, false));
+    if (M::decay == 2 && M::corrected) {
+        auto w = k;
+        for (size_t i = 0; i < w.size(); i++)
+            w[i] = rounded(value(k[i]) * decay[i]);
+        c.w = upload(w);
+    }
+    c.beta = upload(beta), c.decay = upload(decay);
+    c.o = allot<cell_bf16>(rows * D), c.last = allot<float>(B * H * D * D);
+    c.records = allot<unsigned char>(chunks * Record::bytes);
+    c.B = B, c.T = T, c.H = H;
+    cell_bf16 *const saved = allot<cell_bf16>(chunks * D * D);
+    CHECK(cudaFuncSetAttribute((const void *)prep, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cell_chunk_prep<M>::smem()));
+    CHECK(cudaFuncSetAttribute((const void *)walk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cell_chunk_walker<M>::smem()));
+    const auto run_prep = [&] { prep<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c); };
+    const auto run_walk = [&] {
+        walk<<<(unsigned)(B * H * D / M::values), CELL_CHUNK_THREADS, cell_chunk_walker<M>::smem()>>>(c);
+    };
+    const double prep_ms = median(run_prep, flush), walk_ms = median(run_walk, flush);
+    const double both_ms = median([&] { run_prep(), run_walk(); }, flush);
+    c.saved = saved;
+    const double saved_ms = median(run_walk, flush);
+    double *const sums = allot<double>(B * H * D * 2);
+    steps<<<(unsigned)(B * H), D>>>(c, sums);
+    std::vector<double> host((size_t)(B * H * D * 2));
+    CHECK(cudaMemcpy(host.data(), sums, host.size() * sizeof(double), cudaMemcpyDeviceToHost));
+    double off = 0, all = 0;
+    for (size_t i = 0; i < host.size(); i += 2)
+        off += host[i], all += host[i + 1];
+    /* Bytes: vectors that each kernel reads, records, o and states. */
+    const double vector = (double)rows * D * 2, numbers = (double)rows * 4, records = (double)chunks * Record::bytes;
+    const bool by_key = M::decay == 2;
+    const double prep_bytes = vector * (2 + (by_key && M::corrected)) + numbers * M::corrected +
+                              (by_key ? 2 * vector : numbers * (M::decay != 0)) + records;
+    const double walk_bytes = records + vector * (by_key ? 2 : 4), saved_bytes = walk_bytes + (double)chunks * D * D * 2;
+    const auto floor_ms = [&](double bytes) { return bytes / rate * 1e3; };
+    printf("%-26s B %lld T %5lld, %lld heads of %3d: prep %.4f (%.4f)  walk %.4f (%.4f)  saved %.4f (%.4f)  both %.4f  error %.2e\n",
+           name, (long long)B, (long long)T, (long long)H, (int)D, prep_ms, floor_ms(prep_bytes), walk_ms, floor_ms(walk_bytes),
+           saved_ms, floor_ms(saved_bytes), both_ms, sqrt(off / all));
+}
+
+int main()
+{
+    char *const flush = allot<char>(2 * FLUSH);
+    const double copy_ms = median([&] { CHECK(cudaMemcpyAsync(flush, flush + FLUSH, FLUSH, cudaMemcpyDeviceToDevice)); }, flush);
+    const double rate = 2.0 * FLUSH / copy_ms * 1e3;
+    cudaFuncAttributes p, w;
+    CHECK(cudaFuncGetAttributes(&p, (const void *)prep));
+    CHECK(cudaFuncGetAttributes(&w, (const void *)walk));
+    cudaDeviceProp device;
+    CHECK(cudaGetDeviceProperties(&device, 0));
+    printf("%s, a copy moves %.2f TB/s; prep: %d registers, %zu bytes spilled, %lld shared; walk: %d, %zu, %lld\n", device.name,
+           rate / 1e12, p.numRegs, p.localSizeBytes, (long long)cell_chunk_prep<M>::smem(), w.numRegs, w.localSizeBytes,
+           (long long)cell_chunk_walker<M>::smem());
+    if (D == 64)
+        run(8, 2048, 16, flush, rate);
+    else
+        run(2, 8192, 16, flush, rate);
+    return 0;
+}
