@@ -301,6 +301,20 @@ template <class T> struct cell_chain_parts {
         multiply<Across>(sum, m, pitch);
     }
 
+    // ... times the transpose of others: rows of 16 columns.
+    __device__ __forceinline__ void multiply_turned(float (*sum)[4], const cell_chain_parts &right) const
+    {
+        typename chain::B b;
+        if constexpr (count == 2) {
+            chain::turn(b, right.part[1]);
+            add(sum, part[0], b);
+        }
+        chain::turn(b, right.part[0]);
+        CELL_UNROLL
+        for (int i = count - 1; i >= 0; i--)
+            add(sum, part[i], b);
+    }
+
   private:
     template <bool Across> __device__ __forceinline__ static void load(typename chain::B &b, cell_smem<T> m, int pitch)
     {

@@ -1,6 +1,6 @@
 // What a chunk of a linear recurrence needs before its state is known: records (cell_device_chunk.cuh), one by each block.
 //
-// On tensor cores where Real is float and no decay is by key (cell_device_chunk_scores.cuh), else here.
+// On tensor cores where Real is float (cell_device_chunk_scores.cuh), else here.
 //
 // Guaranteed: of a chunk that has no row of the sequence nothing is read or written. All sums are of Real; what is stored of
 // Part is rounded once.
@@ -391,7 +391,7 @@ template <class M> struct cell_chunk_plain_prep {
     }
 };
 
-template <class M, bool Plain = sizeof(typename M::Real) == 8 || M::decay == 2> struct cell_chunk_prep : cell_chunk_plain_prep<M> {
+template <class M, bool Plain = sizeof(typename M::Real) == 8> struct cell_chunk_prep : cell_chunk_plain_prep<M> {
     using cell_chunk_plain_prep<M>::cell_chunk_plain_prep;
 };
 template <class M> struct cell_chunk_prep<M, false> : cell_chunk_scores<M> {

@@ -1,7 +1,8 @@
-// Records of chunks (cell_device_chunk.cuh) on tensor cores, where the decay is a number or there is none.
+// Records of chunks (cell_device_chunk.cuh) on tensor cores.
 //
-// A warp has 16 rows. Scores of vectors are products of what the caller gave, exact for bf16 and f16; numbers and windows are
-// put to the sums. F, and what it is multiplied with, is in two parts of bf16 or f16, or 3xTF32: of 16 rows by substitution, then
+// A warp has 16 rows. Where the decay is a number, scores of vectors are products of what the caller gave, exact for bf16 and f16;
+// numbers and windows are put to the sums. Where it is by key, vectors of two blocks of 16 rows get their windows as operands, in
+// parts; within a block the sums are made of each key in f32. F, and what it is multiplied with, is in two parts of bf16 or f16, or 3xTF32: of 16 rows by substitution, then
 // F_ij' = (sum over m of F_mj' L_im') F_ii' by blocks, each warp a column of blocks. All sums are f32.
 #ifndef CELL_DEVICE_CHUNK_SCORES_CUH
 #define CELL_DEVICE_CHUNK_SCORES_CUH
@@ -17,6 +18,8 @@ template <class M> struct cell_chunk_scores {
     static constexpr int vectors = u + M::additions + M::reads;           // w, c_n, q_r
     static constexpr int square = C * square_pitch, wide = C * wide_pitch; // of Part
     static constexpr int diagonal_pitch = 20;
+    static constexpr bool by_key = record::by_key;
+    static constexpr int readers = u + M::reads, key_pitch = K + 4; // w, q_r
 
     __host__ __device__ static constexpr int64_t smem()
     {
@@ -24,7 +27,10 @@ template <class M> struct cell_chunk_scores {
     }
     __host__ __device__ static constexpr int floats()
     {
-        return vectors * C + u * C * diagonal_pitch + (M::decay != 0 ? (5 + pair_pitch) * C : 0);
+        return vectors * C + u * C * diagonal_pitch +
+               (by_key           ? 2 * C * key_pitch + 3 * blocks * K + readers * M::additions * C * diagonal_pitch
+                : M::decay != 0 ? (4 + pair_pitch) * C
+                                : 0);
     }
 
     const cell_chunk<M> &x;
@@ -32,7 +38,10 @@ template <class M> struct cell_chunk_scores {
     unsigned char *const to;
     cell_smem<Part> vector, lower, inverse;               // lower: L's blocks below the diagonal; each part [C][square_pitch]
     cell_smem<float> number, diagonal;                    // [vectors][C], [C][diagonal_pitch]
-    cell_smem<float> gate, pre, suf, start, end, pair;    // windows as cell_device_chunk_prep.cuh has them; pair [C][pair_pitch]
+    // Windows as cell_device_chunk_prep.cuh has them: of a number pre, suf, start (behind the row), end [C], pair [C][pair_pitch].
+    // By key pre, at first the gates, and suf [C][key_pitch], and of each block all gates, those of all blocks before it and of all
+    // behind [blocks][K]; scores within blocks [readers][additions][C][diagonal_pitch].
+    cell_smem<float> pre, suf, start, end, pair, total, head, tail, within;
 
     __device__ __forceinline__ cell_chunk_scores(const cell_chunk<M> &of, int64_t chunk)
         : x(of), rows(cell_chunk_rows_of(of, chunk)), to(of.records + chunk * record::bytes)
@@ -43,12 +52,19 @@ template <class M> struct cell_chunk_scores {
         inverse = lower + Parts::count * square;
         number = cell_carve<float>(cursor, floats());
         diagonal = number + vectors * C;
-        gate = diagonal + u * C * diagonal_pitch;
-        pre = gate + C;
-        suf = pre + C;
-        start = suf + C;
-        end = start + C;
-        pair = end + C;
+        pre = diagonal + u * C * diagonal_pitch;
+        if constexpr (by_key) {
+            suf = pre + C * key_pitch;
+            total = suf + C * key_pitch;
+            head = total + blocks * K;
+            tail = head + blocks * K;
+            within = tail + blocks * K;
+        } else {
+            suf = pre + C;
+            start = suf + C;
+            end = start + C;
+            pair = end + C;
+        }
     }
 
     __device__ __forceinline__ Part *matrix(int at) const { return (Part *)(to + at); }
@@ -80,55 +96,244 @@ template <class M> struct cell_chunk_scores {
                 cell_chunk_fetch_rows<M, K>(vector + v * wide, given(v).vector, rows, 0, x.keys);
         }
         cell_cp_async_commit();
-        CELL_UNROLL
-        for (int v = 0; v < vectors; v++)
-            if (cell_thread() < C)
-                number[v * C + cell_thread()] = cell_chunk_number<M>(given(v).number, rows, cell_thread());
+        float gate = 1;
+        if (cell_thread() < C) {
+            float numbers[vectors]; // all on their way before one is stored
+            CELL_UNROLL
+            for (int v = 0; v < vectors; v++)
+                numbers[v] = cell_chunk_number<M>(given(v).number, rows, cell_thread());
+            if constexpr (M::decay == 1)
+                if (cell_thread() < rows.valid)
+                    gate = cell_rows_load<M>(x.decay, rows.first + cell_thread(), 0);
+            CELL_UNROLL
+            for (int v = 0; v < vectors; v++)
+                number[v * C + cell_thread()] = numbers[v];
+        }
         if constexpr (M::decay == 1)
-            if (cell_thread() < C)
-                gate[cell_thread()] =
-                    cell_thread() < rows.valid ? cell_rows_load<M>(x.decay, rows.first + cell_thread(), 0) : 1.0f;
+            make_windows(gate);
+        if constexpr (by_key)
+            fetch_gates();
     }
 
-    __device__ __forceinline__ float total(int block) const { return pre[block * 16 + 15]; }
-
-    // From gates, a barrier behind and one to come.
-    __device__ __forceinline__ void make_windows() const
+    // Of the gates by key, 1 behind the rows and K.
+    __device__ __forceinline__ void fetch_gates() const
     {
-        const int t = cell_thread(), first = t / 16 * 16;
-        if (M::decay == 0 || t >= C)
-            return;
-        float run = 1;
-        CELL_UNROLL
-        for (int i = 0; i < 16; i++) {
-            const int s = t - i; // what is in front of the block is not looked at
-            if (s >= first) {
-                pair[t * pair_pitch + s % 16] = run;
-                run *= gate[s];
+        constexpr int line = K / 4, each = (C * line + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS, together = 8;
+        const float *const from = (const float *)x.decay.at + rows.first * x.decay.row;
+        const bool whole = x.decay.real && x.decay.element == 1 && x.decay.row % 4 == 0 && (uintptr_t)from % 16 == 0;
+        CELL_UNROLL_BY(1)
+        for (int i = 0; i < each; i += together) {
+            float four[together][4];
+            CELL_UNROLL
+            for (int j = 0; j < together; j++) {
+                const int n = cell_thread() + (i + j) * CELL_CHUNK_THREADS, t = n / line, k = n % line * 4;
+                CELL_UNROLL
+                for (int e = 0; e < 4; e++)
+                    four[j][e] = 1;
+                if (t >= rows.valid)
+                    continue;
+                if (whole && k + 4 <= x.keys) {
+                    cell_load_vec<4>(four[j], from + t * x.decay.row + k);
+                } else {
+                    CELL_UNROLL
+                    for (int e = 0; e < 4; e++)
+                        if (k + e < x.keys)
+                            four[j][e] = cell_rows_load<M>(x.decay, rows.first + t, k + e);
+                }
+            }
+            CELL_UNROLL
+            for (int j = 0; j < together; j++) {
+                const int n = cell_thread() + (i + j) * CELL_CHUNK_THREADS;
+                if (n < C * line)
+                    cell_store_vec<4>(pre + (n / line * key_pitch + n % line * 4), four[j]);
             }
         }
-        pre[t] = run;
-        run = 1;
-        CELL_UNROLL
-        for (int i = 1; i < 16; i++)
-            if (t + i < first + 16)
-                run *= gate[t + i];
-        suf[t] = run;
     }
+
+    // By the threads of the rows, each with its gate; others of their warps have 1.
+    __device__ __forceinline__ void make_windows(float gate) const
+    {
+        const int t = cell_thread(), lane = cell_lane(), within_block = lane % 16;
+        if (cell_warp() >= (C + 31) / 32)
+            return;
+        float run = 1, behind = 1;
+        CELL_UNROLL
+        for (int i = 0; i < 16; i++) {
+            const float before = cell_shfl(gate, (lane - i) & 31), after = cell_shfl(gate, (lane + i) & 31);
+            if (i <= within_block) {
+                if (t < C)
+                    pair[t * pair_pitch + within_block - i] = run;
+                run *= before;
+            }
+            if (i > 0 && within_block + i < 16)
+                behind *= after;
+        }
+        if (t < C) {
+            pre[t] = run;
+            suf[t] = behind;
+        }
+    }
+    __device__ __forceinline__ float total_of(int block) const { return pre[block * 16 + 15]; }
+
     // From the chunk's start to behind t, and from behind t to its end.
     __device__ __forceinline__ void make_ends() const
     {
-        const int t = cell_thread();
-        if (M::decay == 0 || t >= C)
-            return;
-        float run = pre[t];
-        for (int b = 0; b < t / 16; b++)
-            run *= total(b);
-        start[t] = run;
-        run = suf[t];
-        for (int b = t / 16 + 1; b < blocks; b++)
-            run *= total(b);
-        end[t] = run;
+        if constexpr (by_key) {
+            for (int k = cell_thread(); k < K; k += CELL_CHUNK_THREADS) {
+                float run = 1;
+                for (int b = 0; b < blocks; b++) {
+                    head[b * K + k] = run;
+                    run *= total[b * K + k];
+                }
+                run = 1;
+                for (int b = blocks - 1; b >= 0; b--) {
+                    tail[b * K + k] = run;
+                    run *= total[b * K + k];
+                }
+            }
+        } else if constexpr (M::decay == 1) {
+            const int t = cell_thread();
+            if (t >= C)
+                return;
+            float run = pre[t];
+            for (int b = 0; b < t / 16; b++)
+                run *= total_of(b);
+            start[t] = run;
+            run = suf[t];
+            for (int b = t / 16 + 1; b < blocks; b++)
+                run *= total_of(b);
+            end[t] = run;
+        }
+    }
+
+    // By key, the warp's block: pre (in the place of the gates), suf and the whole.
+    __device__ __forceinline__ void make_block() const
+    {
+        const int first = own() * 16;
+        for (int k = cell_lane(); k < K; k += 32) {
+            float gate[16], run = 1;
+            CELL_UNROLL
+            for (int t = 0; t < 16; t++)
+                gate[t] = pre[(first + t) * key_pitch + k];
+            CELL_UNROLL
+            for (int t = 15; t >= 0; t--) {
+                suf[(first + t) * key_pitch + k] = run;
+                run *= gate[t];
+            }
+            run = 1;
+            CELL_UNROLL
+            for (int t = 0; t < 16; t++) {
+                run *= gate[t];
+                pre[(first + t) * key_pitch + k] = run;
+            }
+            total[own() * K + k] = run;
+        }
+    }
+
+    // By key, scores of addition n within the warp's block, without numbers, from gates: a lane has columns s and s + 8, of a
+    // quarter of the keys.
+    __device__ __forceinline__ void score_within(int n) const
+    {
+        const int s = cell_lane() % 8, quarter = cell_lane() / 8, first = own() * 16;
+        const cell_smem<Part> g = place(column(n)) + first * wide_pitch;
+        float sum[readers][24] = {}; // rows of s, then those from 8 on of s + 8
+        CELL_UNROLL_BY(1)
+        for (int k = quarter * 2; k < K; k += 8) {
+            float low[2], high[2], run[2] = {}, later[2] = {};
+            cell_load_vec<2>(low, g + (s * wide_pitch + k));
+            cell_load_vec<2>(high, g + ((s + 8) * wide_pitch + k));
+            CELL_UNROLL
+            for (int t = 0; t < 16; t++) {
+                float a[2], f[readers][2];
+                cell_load_vec<2>(a, pre + ((first + t) * key_pitch + k));
+                CELL_UNROLL
+                for (int r = 0; r < readers; r++) {
+                    cell_load_vec<2>(f[r], place(r < u ? 0 : reader(r - u)) + ((first + t) * wide_pitch + k));
+                    if (is_before(r))
+                        add_within(sum[r], t, f[r], run, later);
+                }
+                CELL_UNROLL
+                for (int e = 0; e < 2; e++) {
+                    run[e] = t == s ? low[e] : run[e] * a[e];
+                    if (t >= 8)
+                        later[e] = t == s + 8 ? high[e] : later[e] * a[e];
+                }
+                CELL_UNROLL
+                for (int r = 0; r < readers; r++)
+                    if (!is_before(r))
+                        add_within(sum[r], t, f[r], run, later);
+            }
+        }
+        CELL_UNROLL
+        for (int r = 0; r < readers; r++) {
+            CELL_UNROLL
+            for (int i = 0; i < 24; i++) {
+                const int t = i < 16 ? i : i - 8;
+                float v = sum[r][i];
+                v += cell_shfl_xor(v, 8);
+                v += cell_shfl_xor(v, 16);
+                if (t % 4 == quarter)
+                    within[((r * M::additions + n) * C + first + t) * diagonal_pitch + s + (i < 16 ? 0 : 8)] = v;
+            }
+        }
+    }
+    __device__ __forceinline__ static constexpr bool is_before(int r) { return r < u || (M::before >> (r - u) & 1) != 0; }
+    __device__ __forceinline__ static void add_within(float (&sum)[24], int t, const float (&f)[2], const float (&run)[2],
+                                                      const float (&later)[2])
+    {
+        sum[t] += f[0] * run[0] + f[1] * run[1];
+        if (t >= 8)
+            sum[t + 8] += f[0] * later[0] + f[1] * later[1];
+    }
+
+    // By key: the lane's elements of 16 rows from `row` on and keys from k on, times those of a table.
+    __device__ __forceinline__ void load_scaled(float (*v)[4], cell_smem<Part> m, int row, int k, cell_smem<float> table,
+                                                bool before) const
+    {
+        typename chain::A a;
+        chain::rows(a, m + (row * wide_pitch + k), wide_pitch);
+        chain::to_sums(v, a);
+        CELL_UNROLL
+        for (int j = 0; j < tiles; j++) {
+            CELL_UNROLL
+            for (int half = 0; half < 2; half++) {
+                const int t = row + lane_row(half * 2) - (before ? 1 : 0);
+                float by[2] = {1, 1};
+                if (!before || (t + 1) % 16 != 0)
+                    cell_load_vec<2>(by, table + (t * key_pitch + k + j * 8 + lane_column(0)));
+                v[j][half * 2] *= by[0];
+                v[j][half * 2 + 1] *= by[1];
+            }
+        }
+    }
+
+    // Blocks of a score in front of the warp's own, without numbers.
+    __device__ __forceinline__ void score_by_key(float (*sum)[4], int f, int g, bool before) const
+    {
+        CELL_UNROLL_BY(1)
+        for (int k = 0; k < K; k += depth) {
+            float left[tiles][4];
+            load_scaled(left, place(f), own() * 16, k, pre, before);
+            CELL_UNROLL
+            for (int j = blocks - 2; j >= 0; j--) {
+                if (j >= own())
+                    continue;
+                float right[tiles][4];
+                load_scaled(right, place(g), j * 16, k, suf, false);
+                Parts a, b;
+                a.of_sums(left);
+                b.of_sums(right);
+                a.multiply_turned(sum + j * 2, b);
+                CELL_UNROLL
+                for (int i = 0; i < tiles; i++) {
+                    float by[2];
+                    cell_load_vec<2>(by, total + (j * K + k + i * 8 + lane_column(0)));
+                    CELL_UNROLL
+                    for (int e = 0; e < 4; e++)
+                        left[i][e] *= by[e % 2];
+                }
+            }
+        }
     }
 
     // The warp's rows of a score, with numbers and windows; zero where a row does not see another.
@@ -141,8 +346,10 @@ template <class M> struct cell_chunk_scores {
             for (int i = 0; i < 4; i++)
                 sum[j][i] = 0;
         }
+        if constexpr (by_key)
+            score_by_key(sum, f, g, before);
         CELL_UNROLL_BY(4)
-        for (int k = 0; k < K; k += depth) {
+        for (int k = 0; k < (by_key ? 0 : K); k += depth) {
             typename chain::A a;
             chain::rows(a, left + k, wide_pitch);
             CELL_UNROLL
@@ -168,11 +375,15 @@ template <class M> struct cell_chunk_scores {
         float between = 1;
         if constexpr (M::decay == 1)
             for (int b = block + 1; b < own(); b++)
-                between *= total(b);
+                between *= total_of(b);
         CELL_UNROLL
         for (int i = 0; i < 8; i++) {
             const int t = own() * 16 + lane_row(i % 4), s = block * 16 + i / 4 * 8 + lane_column(i % 4);
-            float v = sum[i / 4][i % 4] * (number[f * C + t] * number[g * C + s]);
+            float v = sum[i / 4][i % 4];
+            if constexpr (by_key)
+                if (block == own())
+                    v = within[(((f < u ? 0 : f - M::additions) * M::additions + g - u) * C + t) * diagonal_pitch + s % 16];
+            v *= number[f * C + t] * number[g * C + s];
             const bool seen = before ? s < t : s <= t;
             if constexpr (M::decay == 1) {
                 const int last = before ? t - 1 : t; // whose gate is the last of the window
@@ -343,7 +554,6 @@ template <class M> struct cell_chunk_scores {
     __device__ __forceinline__ void store_x() const
     {
         constexpr int slab = K % 64 == 0 ? 64 : K % 32 == 0 ? 32 : 16;
-        const cell_smem<Part> c = place(column(0));
         Part *const m = matrix(record::x);
         Parts f[blocks][steps];
         CELL_UNROLL
@@ -351,7 +561,7 @@ template <class M> struct cell_chunk_scores {
             if (b >= own()) {
                 load_turned(f[b], b, own());
                 CELL_UNROLL
-                for (int k = 0; k < steps; k++)
+                for (int k = 0; k < (by_key ? 0 : steps); k++)
                     scale_columns(f[b][k], b * 16 + k * depth);
             }
         CELL_UNROLL_BY(1)
@@ -365,14 +575,20 @@ template <class M> struct cell_chunk_scores {
                 for (int k = 0; k < steps; k++) {
                     CELL_UNROLL
                     for (int j = 0; j < slab / 16; j++)
-                        f[b][k].template multiply<true>(sum + j * 2, c + ((b * 16 + k * depth) * wide_pitch + k0 + j * 16),
-                                                        wide_pitch);
+                        multiply_x(f[b][k], sum + j * 2, (b * 16 + k * depth) * wide_pitch + k0 + j * 16);
                 }
             }
             CELL_UNROLL
             for (int j = 0; j < slab / 16; j++)
                 cell_chain_store(m + own() * 16 * K + k0 + j * 16, K, sum + j * 2);
         }
+    }
+    __device__ __forceinline__ void multiply_x(const Parts &f, float (*sum)[4], int at) const
+    {
+        if constexpr (by_key)
+            f.template multiply_parts<true>(sum, vector + at, wide_pitch, reader(0) * wide);
+        else
+            f.template multiply<true>(sum, place(column(0)) + at, wide_pitch);
     }
     __device__ __forceinline__ void scale_columns(Parts &f, int first) const
     {
@@ -402,8 +618,64 @@ template <class M> struct cell_chunk_scores {
         ((float *)(to + at))[t] = n;
     }
 
+    // By key: 16 bytes of row t of a vector, with its number and its window from the chunk's start or to its end.
+    static constexpr int each = 16 / (int)sizeof(Part), line = K / each;
+    __device__ __forceinline__ void load_ends(float (&v)[each], int of, int t, int k, bool to_end, bool before) const
+    {
+        cell_load_vec<each>(v, place(of) + (t * wide_pitch + k));
+        const int row = before ? t - 1 : t; // its gate is the window's last
+        CELL_UNROLL
+        for (int e = 0; e < each; e += 4) {
+            float outer[4], inner[4] = {1, 1, 1, 1};
+            cell_load_vec<4>(outer, (to_end ? tail : head) + (t / 16 * K + k + e));
+            if (to_end || row / 16 == t / 16)
+                if (row >= 0)
+                    cell_load_vec<4>(inner, (to_end ? suf : pre) + (row * key_pitch + k + e));
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++)
+                v[e + i] *= outer[i] * inner[i] * number[of * C + t];
+        }
+    }
+    __device__ __forceinline__ void store_scaled(int at, int of, bool to_end, bool before) const
+    {
+        for (int n = cell_thread(); n < C * line; n += CELL_CHUNK_THREADS) {
+            float v[each];
+            load_ends(v, of, n / line, n % line * each, to_end, before);
+            cell_store_vec<each>(matrix(at) + n * each, v);
+        }
+    }
+    // The correction's column to the chunk's end, in parts, in the places of w and of the first read, which are not needed any more.
+    __device__ __forceinline__ void keep_column() const
+    {
+        for (int n = cell_thread(); n < C * line; n += CELL_CHUNK_THREADS) {
+            float v[each], left[each];
+            load_ends(v, column(0), n / line, n % line * each, true, false);
+            const cell_smem<Part> to_place = vector + (n / line * wide_pitch + n % line * each);
+            cell_store_vec<each>(to_place, v);
+            if constexpr (Parts::count == 2) {
+                CELL_UNROLL
+                for (int e = 0; e < each; e++)
+                    left[e] = v[e] - cell_round_to<Part>(v[e]);
+                cell_store_vec<each>(to_place + reader(0) * wide, left);
+            }
+        }
+    }
+
     __device__ __forceinline__ void store_ends() const
     {
+        if constexpr (by_key) {
+            if constexpr (u != 0)
+                store_scaled(record::w, 0, false, true);
+            CELL_UNROLL
+            for (int r = 0; r < M::reads; r++)
+                store_scaled(record::q(r), reader(r), false, M::before >> r & 1);
+            CELL_UNROLL
+            for (int n = u; n < M::additions; n++)
+                store_scaled(record::e(n), column(n), true, false);
+            for (int k = cell_thread(); k < K; k += CELL_CHUNK_THREADS)
+                ((float *)(to + record::d))[k] = head[(blocks - 1) * K + k] * total[(blocks - 1) * K + k];
+            return;
+        }
         if constexpr (u != 0)
             store_numbers(record::w_number, 0, false, true);
         CELL_UNROLL
@@ -423,8 +695,17 @@ template <class M> struct cell_chunk_scores {
             return;
         const bool works = own() < blocks;
         fetch();
-        cell_barrier();
-        make_windows();
+        if constexpr (by_key) {
+            cell_cp_async_wait<0>();
+            cell_barrier();
+            if (works) {
+                CELL_UNROLL
+                for (int n = 0; n < M::additions; n++)
+                    score_within(n);
+                cell_warp_barrier();
+                make_block();
+            }
+        }
         cell_barrier();
         make_ends();
         cell_cp_async_wait<0>();
@@ -434,8 +715,21 @@ template <class M> struct cell_chunk_scores {
             invert(works);
             store_inverse();
         }
-        if (!works)
-            return;
+        if (works)
+            store_scores();
+        if constexpr (u != 0) {
+            if constexpr (by_key) {
+                cell_barrier();
+                keep_column();
+                cell_barrier();
+            }
+            if (works)
+                store_x();
+        }
+    }
+
+    __device__ __forceinline__ void store_scores() const
+    {
         float sum[C / 8][4];
         CELL_UNROLL
         for (int n = u; n < u * M::additions; n++) {
@@ -453,8 +747,6 @@ template <class M> struct cell_chunk_scores {
                     store_square(matrix(record::a(r, n)), sum);
             }
         }
-        if constexpr (u != 0)
-            store_x();
     }
 };
 
