@@ -71,7 +71,7 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
             if constexpr (record::by_key)
                 this->template fetch_matrix<K>(to + w_at, (const Part *)(from + record::w));
             else
-                this->template fetch_rows<K>(to + w_at, g.of.addition[0].weight.vector, rows, 0, g.of.keys);
+                cell_chunk_fetch_rows<M, K>(to + w_at, g.of.addition[0].weight.vector, rows, 0, g.of.keys);
         }
         CELL_UNROLL
         for (int r = 0; r < M::reads; r++) {
@@ -80,8 +80,8 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
             if constexpr (record::by_key)
                 this->template fetch_matrix<K>(to + at_q(r), (const Part *)(from + record::q(r)));
             else
-                this->template fetch_rows<K>(to + at_q(r), g.of.read[r].vector, rows, 0, g.of.keys);
-            this->template fetch_rows<V>(to + at_cotangent(r), g.cotangent[r], rows, first, g.of.values);
+                cell_chunk_fetch_rows<M, K>(to + at_q(r), g.of.read[r].vector, rows, 0, g.of.keys);
+            cell_chunk_fetch_rows<M, V>(to + at_cotangent(r), g.cotangent[r], rows, first, g.of.values);
         }
         CELL_UNROLL
         for (int i = 0; i < (numbers / 4 + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {

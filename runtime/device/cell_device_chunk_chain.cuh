@@ -32,6 +32,19 @@ template <class T> struct cell_chain { // bf16, f16
         for (int i = 0; i < 4; i++)
             cell_unpack<T>(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], a.x[i]);
     }
+    // As four words, for another warp.
+    __device__ __forceinline__ static void to_words(uint32_t (&x)[4], const A &a)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            x[i] = a.x[i];
+    }
+    __device__ __forceinline__ static void of_words(A &a, const uint32_t (&x)[4])
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            a.x[i] = x[i];
+    }
     // A' as B.
     __device__ __forceinline__ static void turn(B &b, const A &a)
     {
@@ -138,6 +151,18 @@ template <> struct cell_chain<float> {
         for (int i = 0; i < 4; i++)
             s[0][i % 2 * 2 + i / 2] = get(a, i);
     }
+    __device__ __forceinline__ static void to_words(uint32_t (&x)[4], const A &a)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            x[i] = cell_detail_float_bits(get(a, i));
+    }
+    __device__ __forceinline__ static void of_words(A &a, const uint32_t (&x)[4])
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            put(a, i, cell_detail_bits_float(x[i]));
+    }
     __device__ __forceinline__ static void turn(B &b, const A &a)
     {
         CELL_UNROLL
@@ -220,7 +245,7 @@ template <class A> constexpr bool cell_same<A, A> = true;
 
 // Rows of a vector to shared memory by all threads of a block, as asynchronous copies where they lie as they are wanted; elements
 // from `begin` on, zeros behind the sequence's rows and behind `extent`. Lines have cell_chain_pitch(Columns).
-template <class M, int Columns>
+template <class M, int Columns, int Threads = CELL_CHUNK_THREADS>
 __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part> to, const cell_rows &v, const cell_chunk_rows &rows,
                                                       int64_t begin, int64_t extent)
 {
@@ -229,20 +254,32 @@ __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part
     const bool as_is = v.real ? cell_same<Part, typename M::Real> : cell_same<Part, typename M::Store>;
     const Part *const from = (const Part *)v.at + rows.first * v.row + begin;
     const bool whole = as_is && v.element == 1 && v.row % each == 0 && extent % each == 0 && (uintptr_t)from % 16 == 0;
-    CELL_UNROLL
-    for (int i = 0; i < (count + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
-        const int n = cell_thread() + i * CELL_CHUNK_THREADS, t = n / line, k = n % line * each;
-        if (count % CELL_CHUNK_THREADS != 0 && n >= count)
-            break;
-        const cell_smem<Part> place = to + (t * cell_chain_pitch<Part>(Columns) + k);
-        if (whole) {
-            const bool there = t < rows.valid && begin + k < extent;
-            cell_cp_async_zfill<16>(place, there ? from + t * v.row + k : (const Part *)v.at, there);
-        } else {
-            CELL_UNROLL_BY(1)
-            for (int e = 0; e < each; e++)
-                cell_store(place + e, cell_chunk_load<M>(v, rows, t, begin + k + e, extent));
+    constexpr int pitch = cell_chain_pitch<Part>(Columns), turns = (count + Threads - 1) / Threads;
+    if (whole) {
+        const bool there = cell_thread() % line * each + begin < extent;
+        const int k = there ? cell_thread() % line * each : 0, valid = there ? rows.valid : 0;
+        CELL_UNROLL
+        for (int i = 0; i < turns; i++) {
+            const int n = cell_thread() + i * Threads;
+            if constexpr (Threads % line == 0) { // a thread's pieces are of one place in their rows
+                const int t = cell_thread() / line + i * (Threads / line);
+                if (count % Threads == 0 || t < M::rows)
+                    cell_cp_async_zfill<16>(to + (t * pitch + cell_thread() % line * each), t < valid ? from + (t * v.row + k) : from,
+                                            t < valid);
+            } else if (n < count) {
+                const bool given = n / line < rows.valid && begin + n % line * each < extent;
+                cell_cp_async_zfill<16>(to + (n / line * pitch + n % line * each),
+                                        given ? from + (n / line * v.row + n % line * each) : from, given);
+            }
         }
+        return;
+    }
+    CELL_UNROLL_BY(1)
+    for (int n = cell_thread(); n < count; n += Threads) {
+        const int t = n / line, k = n % line * each;
+        CELL_UNROLL_BY(1)
+        for (int e = 0; e < each; e++)
+            cell_store(to + (t * pitch + k + e), cell_chunk_load<M>(v, rows, t, begin + k + e, extent));
     }
 }
 

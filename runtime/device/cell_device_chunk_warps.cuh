@@ -35,6 +35,7 @@ template <class M> struct cell_chunk_warps {
 
     const cell_chunk<M> &x;
     const int64_t first; // value of the block
+    int own_value;       // the warp's first, of the block
     cell_smem<Part> parts; // of all stages
     cell_smem<float> floats;
     cell_smem<Part> part; // of the chunk at hand
@@ -45,7 +46,7 @@ template <class M> struct cell_chunk_warps {
     __device__ __forceinline__ cell_chunk_warps(const cell_chunk<M> &of, int64_t first_value,
                                                 int parts_count = M::stages * stage_parts,
                                                 int floats_count = M::stages * stage_floats)
-        : x(of), first(first_value)
+        : x(of), first(first_value), own_value(cell_warp() * 16)
     {
         auto cursor = cell_shared();
         parts = cell_carve<Part>(cursor, parts_count);
@@ -145,7 +146,7 @@ template <class M> struct cell_chunk_warps {
 
     // The warp's part.
 
-    __device__ __forceinline__ int own() const { return cell_warp() * 16; } // its first value, of the block
+    __device__ __forceinline__ int own() const { return own_value; }
     // Of the lane: register i of a tile of S' is the value `value(i)` of the block and the key `pair() + i % 2` of the tile.
     __device__ __forceinline__ int value(int i) const { return own() + cell_lane() / 4 + i / 2 * 8; }
     __device__ __forceinline__ static int pair() { return cell_lane() % 4 * 2; }
