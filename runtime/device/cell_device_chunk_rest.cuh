@@ -29,40 +29,50 @@
 template <class M> struct cell_chunk_rester {
     typedef typename M::Real R;
     typedef typename M::Part Part;
+    typedef typename M::Store Store;
     typedef cell_chunk_record<M> record;
     typedef cell_chunk_matrix<Part> matrix;
-    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS,
-                         blocks = C / CELL_CHUNK_BLOCK;
+    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS;
+    static constexpr int B = CELL_CHUNK_BLOCK, blocks = C / B;
     static constexpr bool by_key = M::decay == 2, by_number = M::decay == 1;
-    static constexpr int corrections = record::corrections, readers = M::reads + corrections,
-                         additions = M::additions;
-    static constexpr int B = CELL_CHUNK_BLOCK;
+    static constexpr int corrections = record::corrections, readers = M::reads + corrections, additions = M::additions;
     static constexpr int K = by_key || M::keys % 32 ? 16 : M::keys % 64 ? 32 : 64; // keys at a time
-    static constexpr int parts = sizeof(R) == sizeof(Part) ? 1 : 2;                // of F
-    static constexpr int wide = C > V ? (C > K ? C : K) : V > K ? V : K; // columns of what is staged
+    static constexpr int parts_of_inverse = sizeof(R) == sizeof(Part) ? 1 : 2;
+    static constexpr int each = 16 / (int)sizeof(Part); // elements of 16 bytes
     typedef cell_chunk_windows<R, C, by_key ? K : 1> windows;
     typedef cell_chunk_tile<R, C, C, threads> square;
     typedef cell_chunk_tile<R, C, V, threads> values_tile;
     typedef cell_chunk_tile<R, C, K, threads> keys_tile;
-    static constexpr int Y = C + 1;    // rows and columns of Y: row t at t + 1, the start at 0
     static constexpr int line = K + 1; // of arrays by row and key
 
-    // Of Part: matrices dA_fn [C][C], two that are multiplied, of at most max(C, V, K) lines; by key also f
-    // and c of a slab of keys with their windows. Of Real: numbers and their gradients [C] each, windows, and
-    // Y [C + 1][C + 1] or, by key, arrays [C][K].
+    // Matrices of Part: dA_fn with its windows and numbers [C][C], where F and what `prep` has made lie before;
+    // f and c [C][K], by key with their windows in the block; y_f and d_n, of a write z [C][V]; S_0 and dS_C
+    // [V][K]; by key one of the record's [C][K].
+    static constexpr int square_size = C * cell_chunk_pitch<Part>(C), keys_size = C * cell_chunk_pitch<Part>(K),
+                         values_size = C * cell_chunk_pitch<Part>(V), state_size = V * cell_chunk_pitch<Part>(K);
+    static constexpr int at_vectors = readers * additions * square_size,
+                         at_rows = at_vectors + (readers + additions) * keys_size,
+                         at_states = at_rows + (readers + additions) * values_size,
+                         at_wide = at_states + 2 * state_size, part_count = at_wide + (by_key ? keys_size : 0);
+    // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as many
+    // parts as warps share a row, or a column; one for each thread. Where a row has one gate: the pairs within
+    // blocks, what is between two blocks, and Y, of which row t stands at t + 1 and the start at 0. By key:
+    // vectors, their gradients, and sums by row [C][K], and sums by block.
+    static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps;
+    static constexpr int at_sums = (readers + 2 * additions) * C, at_known_sums = at_sums + (readers + 2) * row_parts,
+                         at_column_sums = at_known_sums + additions * value_parts,
+                         at_threads = at_column_sums + additions * C * blocks, at_pairs = at_threads + threads,
+                         at_between = at_pairs + (by_number ? C * (B + 1) : 0),
+                         at_derivatives = at_between + (by_number ? blocks * blocks : 0),
+                         at_values = at_derivatives + (by_number ? (C + 1) * (C + 2) / 2 : 0),
+                         at_across = at_values + (by_key ? (2 * readers + 2 * additions + 2) * C * line : 0),
+                         at_ends = at_across + (by_key ? (blocks + 1) * blocks * K : 0),
+                         real_count = at_ends + (by_key ? (blocks + 1) * K : 0);
+
     __host__ __device__ static constexpr int64_t smem()
     {
-        return readers * additions * cell_carve_bytes<Part>(C * cell_chunk_pitch<Part>(C)) +
-               2 * cell_carve_bytes<Part>(wide * cell_chunk_pitch<Part>(wide)) +
-               (2 * readers + 3 * additions) * cell_carve_bytes<R>(C) +
-               (readers + 2 * additions + 2) * cell_carve_bytes<R>(C * threads / 32) +
-               cell_carve_bytes<R>(threads) + (M::decay != 0 ? windows::bytes() : 0) +
-               (by_number ? cell_carve_bytes<R>(Y * (Y + 1)) : 0) +
-               (by_key ? (readers + additions) * cell_carve_bytes<Part>(C * cell_chunk_pitch<Part>(K)) +
-                             (2 * readers + 2 * additions + 2) * cell_carve_bytes<R>(C * line) +
-                             cell_carve_bytes<R>((blocks + 1) * blocks * K) +
-                             cell_carve_bytes<R>((blocks + 1) * K)
-                       : 0);
+        return cell_carve_bytes<Part>(part_count) + cell_carve_bytes<R>(real_count) +
+               (M::decay != 0 ? windows::bytes() : 0);
     }
 
     const cell_chunk_backward<M> &g;
@@ -70,87 +80,80 @@ template <class M> struct cell_chunk_rester {
     const int64_t chunk;
     const cell_chunk_rows rows;
     const unsigned char *const from;
-    matrix scores[readers][additions]; // dA, with windows where a row has one number
-    matrix left, right;
-    cell_smem<R> reader_number[readers], column_number[additions], known_number[additions];
-    cell_smem<R> reader_sums[readers], column_sums[additions],
-        known_sums[additions];         // gradients of numbers, in parts
-    cell_smem<R> start_sums, end_sums; // derivatives by windows from the start, and to the end, in parts
-    cell_smem<R> threads_sums;
+    cell_smem<Part> parts;
+    cell_smem<R> reals;
     windows window;
-    cell_smem<R> pairs; // Y
-    // By key:
-    matrix reader_part[readers], column_part[additions]; // f from its block's start, c to its block's end
-    cell_smem<R> reader_value[readers], column_value[additions], reader_gradient[readers],
-        column_gradient[additions];
-    cell_smem<R> front, behind; // sums of f N by the row up to which a window goes, and of c H by the row
-    cell_smem<R> across;        // [block or end][earlier block][K]
-    cell_smem<R> ends;          // [block or start][K]: by whole windows
 
-    __device__ __forceinline__ static matrix carve(unsigned char *&cursor, int lines, int columns)
-    {
-        const int pitch = cell_chunk_pitch<Part>(columns);
-        return {cell_carve<Part>(cursor, lines * pitch), pitch};
-    }
     __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, int64_t chunk_of)
-        : g(of),
-          x(of.of),
-          chunk(chunk_of),
-          rows(cell_chunk_rows_of(of.of, chunk_of)),
+        : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)),
           from(of.of.records + chunk_of * record::bytes)
     {
         auto cursor = cell_shared();
-        for (int f = 0; f < readers; f++)
-            for (int n = 0; n < additions; n++)
-                scores[f][n] = carve(cursor, C, C);
-        left = carve(cursor, wide, wide);
-        right = carve(cursor, wide, wide);
-        for (int f = 0; f < readers; f++) {
-            reader_number[f] = cell_carve<R>(cursor, C);
-            reader_sums[f] = cell_carve<R>(cursor, C * threads / 32);
-        }
-        for (int n = 0; n < additions; n++) {
-            column_number[n] = cell_carve<R>(cursor, C);
-            known_number[n] = cell_carve<R>(cursor, C);
-            column_sums[n] = cell_carve<R>(cursor, C * threads / 32);
-            known_sums[n] = cell_carve<R>(cursor, C * threads / 32);
-        }
-        start_sums = cell_carve<R>(cursor, C * threads / 32);
-        end_sums = cell_carve<R>(cursor, C * threads / 32);
-        threads_sums = cell_carve<R>(cursor, threads);
+        parts = cell_carve<Part>(cursor, part_count);
+        reals = cell_carve<R>(cursor, real_count);
         if constexpr (M::decay != 0)
             window.carve(cursor);
-        if constexpr (by_number)
-            pairs = cell_carve<R>(cursor, Y * (Y + 1));
-        if constexpr (by_key) {
-            for (int f = 0; f < readers; f++) {
-                reader_part[f] = carve(cursor, C, K);
-                reader_value[f] = cell_carve<R>(cursor, C * line);
-                reader_gradient[f] = cell_carve<R>(cursor, C * line);
-            }
-            for (int n = 0; n < additions; n++) {
-                column_part[n] = carve(cursor, C, K);
-                column_value[n] = cell_carve<R>(cursor, C * line);
-                column_gradient[n] = cell_carve<R>(cursor, C * line);
-            }
-            front = cell_carve<R>(cursor, C * line);
-            behind = cell_carve<R>(cursor, C * line);
-            across = cell_carve<R>(cursor, (blocks + 1) * blocks * K);
-            ends = cell_carve<R>(cursor, (blocks + 1) * K);
-        }
     }
+
+    // ---- where things are ----
+
+    __device__ __forceinline__ matrix scores(int f, int n) const
+    {
+        return {parts + (f * additions + n) * square_size, cell_chunk_pitch<Part>(C)};
+    }
+    __device__ __forceinline__ matrix reader_part(int f) const
+    {
+        return {parts + (at_vectors + f * keys_size), cell_chunk_pitch<Part>(K)};
+    }
+    __device__ __forceinline__ matrix column_part(int n) const { return reader_part(readers + n); }
+    __device__ __forceinline__ matrix cotangent(int f) const
+    {
+        return {parts + (at_rows + f * values_size), cell_chunk_pitch<Part>(V)};
+    }
+    __device__ __forceinline__ matrix added(int n) const { return cotangent(readers + n); }
+    __device__ __forceinline__ matrix start() const { return {parts + at_states, cell_chunk_pitch<Part>(K)}; }
+    __device__ __forceinline__ matrix end() const
+    {
+        return {parts + (at_states + state_size), cell_chunk_pitch<Part>(K)};
+    }
+    __device__ __forceinline__ matrix of_record() const { return {parts + at_wide, cell_chunk_pitch<Part>(K)}; }
+
+    __device__ __forceinline__ cell_smem<R> reader_number(int f) const { return reals + f * C; }
+    __device__ __forceinline__ cell_smem<R> column_number(int n) const { return reals + (readers + n) * C; }
+    __device__ __forceinline__ cell_smem<R> known_number(int n) const { return reals + (readers + additions + n) * C; }
+    __device__ __forceinline__ cell_smem<R> reader_sums(int f) const { return reals + (at_sums + f * row_parts); }
+    __device__ __forceinline__ cell_smem<R> row_sums() const { return reader_sums(readers); }
+    __device__ __forceinline__ cell_smem<R> known_sums(int n) const { return reals + (at_known_sums + n * value_parts); }
+    __device__ __forceinline__ cell_smem<R> column_sums(int n) const
+    {
+        return reals + (at_column_sums + n * C * blocks);
+    }
+    __device__ __forceinline__ cell_smem<R> pairs() const { return reals + at_pairs; }         // [C][B + 1]
+    __device__ __forceinline__ cell_smem<R> between() const { return reals + at_between; }     // [block][earlier block]
+    // The derivative by the window from behind row s to row t, s <= t, -1 being the start.
+    __device__ __forceinline__ static constexpr int place(int t, int s) { return (t + 1) * (t + 2) / 2 + s + 1; }
+    __device__ __forceinline__ cell_smem<R> derivatives() const { return reals + at_derivatives; }
+    __device__ __forceinline__ cell_smem<R> reader_value(int f) const { return reals + (at_values + f * C * line); }
+    __device__ __forceinline__ cell_smem<R> column_value(int n) const { return reader_value(readers + n); }
+    __device__ __forceinline__ cell_smem<R> reader_gradient(int f) const
+    {
+        return reader_value(readers + additions + f);
+    }
+    __device__ __forceinline__ cell_smem<R> column_gradient(int n) const
+    {
+        return reader_value(2 * readers + additions + n);
+    }
+    // Sums of f N by the row up to which a window goes, and of c H by the row.
+    __device__ __forceinline__ cell_smem<R> front() const { return reader_value(2 * readers + 2 * additions); }
+    __device__ __forceinline__ cell_smem<R> behind() const { return reader_value(2 * readers + 2 * additions + 1); }
+    __device__ __forceinline__ cell_smem<R> across() const { return reals + at_across; } // [block or end][earlier][K]
+    __device__ __forceinline__ cell_smem<R> ends() const { return reals + at_ends; }     // [block or start][K]
 
     // ---- operands ----
 
     __device__ __forceinline__ static constexpr bool is_read(int f) { return f < M::reads; }
-    __device__ __forceinline__ static constexpr bool before(int f)
-    {
-        return !is_read(f) || (M::before >> f & 1);
-    }
-    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s)
-    {
-        return before(f) ? s < t : s <= t;
-    }
+    __device__ __forceinline__ static constexpr bool before(int f) { return !is_read(f) || (M::before >> f & 1); }
+    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s) { return before(f) ? s < t : s <= t; }
     __device__ __forceinline__ static constexpr bool given(int n) { return M::known >> n & 1; }
     __device__ __forceinline__ const cell_chunk_vector &reader(int f) const
     {
@@ -160,26 +163,6 @@ template <class M> struct cell_chunk_rester {
     {
         return is_read(f) ? g.read[f] : g.weight;
     }
-
-    // y_f
-    __device__ __forceinline__ R cotangent(int f, int t, int64_t v) const
-    {
-        if (is_read(f))
-            return cell_chunk_load<M>(g.cotangent[f], rows, t, v, x.values);
-        return v < x.values ? cell_load<R>(g.corrections + (chunk * x.values + v) * C + t) : (R)0;
-    }
-    // d_n
-    __device__ __forceinline__ R added(int n, int t, int64_t v) const
-    {
-        if (n < corrections)
-            return v < x.values ? cell_load<R>(g.solved + (rows.first + t) * x.values + v) : (R)0;
-        return cell_chunk_load<M>(x.addition[n].known.vector, rows, t, v, x.values) * known_number[n][t];
-    }
-    // S_0 and dS_C
-    __device__ __forceinline__ R of_state(const Part *states, int64_t k, int64_t v) const
-    {
-        return k < x.keys && v < x.values ? cell_load<R>(states + (chunk * x.values + v) * x.keys + k) : (R)0;
-    }
     __device__ __forceinline__ R read_vector(int f, int t, int64_t k) const
     {
         return cell_chunk_load<M>(reader(f).vector, rows, t, k, x.keys);
@@ -188,22 +171,144 @@ template <class M> struct cell_chunk_rester {
     {
         return cell_chunk_load<M>(x.addition[n].column.vector, rows, t, k, x.keys);
     }
-
-    template <int Rows, int Columns, class From>
-    __device__ __forceinline__ void stage(const matrix &to, From from_of)
+    __device__ __forceinline__ R known_vector(int n, int t, int64_t v) const
     {
-        cell_chunk_stage<Part, Rows, Columns>(to, from_of);
+        return cell_chunk_load<M>(x.addition[n].known.vector, rows, t, v, x.values);
+    }
+
+    // ---- fetching: what is fetched is there behind arrived() ----
+
+    __device__ __forceinline__ void arrived()
+    {
+        cell_cp_async_commit();
+        cell_cp_async_wait<0>();
+        cell_barrier();
+    }
+    // Lines x Columns elements of Part as they lie, `pitch` apart; zeros from `lines` and `columns` on.
+    template <int Lines, int Columns>
+    __device__ __forceinline__ void fetch_dense(const matrix &to, const Part *p, int64_t pitch, int64_t lines,
+                                                int64_t columns)
+    {
+        const bool whole = pitch % each == 0 && columns % each == 0 && (uintptr_t)p % 16 == 0;
+        constexpr int words = Columns / each;
+        for (int n = cell_thread(); n < Lines * words; n += threads) {
+            const int i = n / words, j = n % words * each;
+            if (whole) {
+                const bool there = i < lines && j < columns;
+                cell_cp_async_zfill<16>(to.place(i, j), there ? p + i * pitch + j : p, there);
+            } else {
+                CELL_UNROLL_BY(1)
+                for (int e = 0; e < each; e++)
+                    cell_store(to.place(i, j + e),
+                               i < lines && j + e < columns ? cell_load<R>(p + i * pitch + j + e) : (R)0);
+            }
+        }
+    }
+    // Rows of a vector without its numbers, elements from k0 on.
+    template <int Columns>
+    __device__ __forceinline__ void fetch_rows(const matrix &to, const cell_rows &v, int64_t k0, int64_t extent)
+    {
+        const bool as_is = v.real ? cell_same<Part, R> : cell_same<Part, Store>;
+        const int64_t left = extent - k0;
+        if (as_is && v.element == 1) {
+            fetch_dense<C, Columns>(to, (const Part *)v.at + rows.first * v.row + k0, v.row, rows.valid, left);
+            return;
+        }
+        cell_chunk_stage<Part, C, Columns>(
+            to, [&](int t, int k) -> R { return cell_chunk_load<M>(v, rows, t, k0 + k, extent); });
+    }
+    __device__ __forceinline__ void fetch_state(const matrix &to, const Part *states, int64_t k0, int64_t v0)
+    {
+        fetch_dense<V, K>(to, states + (chunk * x.values + v0) * x.keys + k0, x.keys, x.values - v0, x.keys - k0);
+    }
+    // dR lies by value.
+    __device__ __forceinline__ void fetch_corrections(int64_t v0)
+    {
+        const matrix to = cotangent(M::reads);
+        for (int n = cell_thread(); n < V * (C / each); n += threads) {
+            const int v = n % V, t = n / V * each;
+            R elements[each] = {};
+            if (v0 + v < x.values)
+                cell_load_vec<each>(elements, g.corrections + (chunk * x.values + v0 + v) * C + t);
+            CELL_UNROLL
+            for (int e = 0; e < each; e++)
+                cell_store(to.place(t + e, v), elements[e]);
+        }
+    }
+    __device__ __forceinline__ void fetch_cotangent(int f, int64_t v0)
+    {
+        if (is_read(f))
+            fetch_rows<V>(cotangent(f), g.cotangent[f], v0, x.values);
+        else
+            fetch_corrections(v0);
+    }
+    // z_n without its number; or d_0 as solve() has left it.
+    __device__ __forceinline__ void fetch_added(int n, int64_t v0, bool solved)
+    {
+        if (solved && n < corrections)
+            fetch_dense<C, V>(added(n), g.solved + rows.first * x.values + v0, x.values, C, x.values - v0);
+        else if (given(n))
+            fetch_rows<V>(added(n), x.addition[n].known.vector, v0, x.values);
+    }
+    __device__ __forceinline__ void fetch_square(int f, int n, const Part *m)
+    {
+        fetch_dense<C, C>(scores(f, n), m, C, C, C);
+    }
+    __device__ __forceinline__ const Part *record_part(int at) const { return (const Part *)(from + at); }
+    __device__ __forceinline__ R record_number(int at, int t) const { return ((const R *)(from + at))[t]; }
+
+    // Whether all values, or all keys too, are fetched once, in front of everything.
+    __device__ __forceinline__ bool one_values() const { return x.values <= V; }
+    __device__ __forceinline__ static constexpr bool one_keys() { return M::keys == K; }
+
+    __device__ void fetch_all()
+    {
+        for (int f = 0; f < readers; f++) {
+            if (!by_key)
+                fetch_rows<K>(reader_part(f), reader(f).vector, 0, x.keys);
+            fetch_cotangent(f, 0);
+        }
+        for (int n = 0; n < additions; n++) {
+            if (!by_key)
+                fetch_rows<K>(column_part(n), x.addition[n].column.vector, 0, x.keys);
+            fetch_added(n, 0, false);
+        }
+        fetch_state(start(), x.saved, 0, 0);
+        fetch_state(end(), g.ends, 0, 0);
+        if constexpr (corrections != 0) {
+            fetch_square(0, 0, x.inverse + chunk * parts_of_inverse * C * C);
+            if constexpr (parts_of_inverse == 2)
+                fetch_square(1, 0, x.inverse + (chunk * 2 + 1) * C * C);
+        }
+    }
+
+    // Fetches again, where not all is there: what a product takes.
+    template <class Fetch> __device__ __forceinline__ void need(bool there, Fetch fetch)
+    {
+        if (there)
+            return;
+        cell_barrier();
+        fetch();
+        arrived();
+    }
+    __device__ __forceinline__ void need_rows(int f, int n, int64_t v0)
+    {
+        need(one_values(), [&] {
+            fetch_cotangent(f, v0);
+            fetch_added(n, v0, true);
+        });
     }
 
     // ---- windows where a row has one number ----
 
-    // The window of f from s to t; s = -1: from the start.
+    // The window of f from s to t, of which t sees s.
     __device__ __forceinline__ R seen(int f, int t, int s) const
     {
         if constexpr (by_number) {
+            const R inner = pairs()[(before(f) ? t - 1 : t) * (B + 1) + s % B];
             if (s / B == t / B)
-                return window.pair(t, s, 0, before(f));
-            return window.front(t, 0, before(f)) * window.back(t, s, 0);
+                return inner;
+            return window.front(t, 0, before(f)) * (R)between()[t / B * blocks + s / B] * (R)window.suf[s];
         }
         return 1;
     }
@@ -213,34 +318,42 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ __forceinline__ R to_end(int s) const { return by_number ? (R)window.end[s] : (R)1; }
 
+    __device__ void make_windows()
+    {
+        load_gates(0);
+        for (int s = cell_thread(); s < C; s += threads) {
+            R run = 1;
+            pairs()[s * (B + 1) + s % B] = run;
+            for (int t = s + 1; t < s / B * B + B; t++) {
+                run *= window.gate[t];
+                pairs()[t * (B + 1) + s % B] = run;
+            }
+        }
+        for (int n = cell_thread(); n < blocks * blocks; n += threads) {
+            R run = 1;
+            for (int b = n % blocks + 1; b < n / blocks; b++)
+                run *= window.tot[b];
+            between()[n] = run;
+        }
+    }
+
     __device__ void load_numbers()
     {
         for (int t = cell_thread(); t < C; t += threads) {
             for (int f = 0; f < readers; f++)
-                reader_number[f][t] = cell_chunk_number<M>(reader(f).number, rows, t);
+                reader_number(f)[t] = cell_chunk_number<M>(reader(f).number, rows, t);
             for (int n = 0; n < additions; n++) {
-                column_number[n][t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
-                known_number[n][t] =
-                    given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
+                column_number(n)[t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
+                known_number(n)[t] = given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
             }
         }
-        for (int t = cell_thread(); t < C * threads / 32; t += threads) {
-            for (int f = 0; f < readers; f++)
-                reader_sums[f][t] = 0;
-            for (int n = 0; n < additions; n++) {
-                column_sums[n][t] = 0;
-                known_sums[n][t] = 0;
-            }
-            start_sums[t] = 0;
-            end_sums[t] = 0;
-        }
-        threads_sums[cell_thread()] = 0;
+        for (int n = cell_thread(); n < at_pairs - at_sums; n += threads)
+            reals[at_sums + n] = 0;
         if constexpr (by_number) {
-            for (int n = cell_thread(); n < Y * (Y + 1); n += threads)
-                pairs[n] = 0;
-            load_gates(0);
+            for (int n = cell_thread(); n < at_values - at_derivatives; n += threads)
+                reals[at_derivatives + n] = 0;
+            make_windows();
         }
-        cell_barrier();
     }
 
     __device__ void load_gates(int k0)
@@ -256,28 +369,40 @@ template <class M> struct cell_chunk_rester {
         cell_barrier();
     }
 
+    // The number that is left out of d_n as it is fetched.
+    __device__ __forceinline__ R added_number(int n, int s) const
+    {
+        return n < corrections ? (R)1 : (R)known_number(n)[s];
+    }
+
     // ---- d_0 = F R, R = z_0 + sum L_n z_n + W S_0 ----
 
     __device__ void add_start(values_tile &sum, int64_t v0)
     {
         for (int k0 = 0; k0 < M::keys; k0 += K) {
-            cell_barrier();
-            stage<C, K>(left, [&](int t, int k) -> R {
-                if constexpr (by_key)
-                    return cell_load<R>((const Part *)(from + record::w) + t * M::keys + k0 + k);
+            need(!by_key && one_values() && one_keys(), [&] {
+                if (by_key)
+                    fetch_dense<C, K>(of_record(), record_part(record::w) + k0, M::keys, C, K);
                 else
-                    return read_vector(M::reads, t, k0 + k) * ((const R *)(from + record::w_number))[t];
+                    fetch_rows<K>(reader_part(M::reads), reader(M::reads).vector, k0, x.keys);
+                fetch_state(start(), x.saved, k0, v0);
             });
-            stage<V, K>(right, [&](int v, int k) -> R { return of_state(x.saved, k0 + k, v0 + v); });
-            cell_barrier();
-            sum.add(left, right.across(), 0, K);
+            sum.add(by_key ? of_record() : reader_part(M::reads), start().across(), 0, K);
         }
+        if constexpr (!by_key)
+            sum.each([&](int t, int, R &s) { s *= record_number(record::w_number, t); });
     }
 
-    __device__ __forceinline__ void stage_square(int at)
+    __device__ void add_known(values_tile &sum, int n, int64_t v0)
     {
-        stage<C, C>(left,
-                    [&](int t, int s) -> R { return cell_load<R>((const Part *)(from + at) + t * C + s); });
+        cell_barrier();
+        cell_chunk_stage<Part, C, C>(scores(readers - 1, 0), [&](int t, int s) -> R {
+            return cell_load<R>(record_part(record::l(n)) + t * C + s) * (R)known_number(n)[s];
+        });
+        if (!one_values())
+            fetch_added(n, v0, false);
+        arrived();
+        sum.add(scores(readers - 1, 0), added(n), 0, C, [](int t, int s) { return s <= t; });
     }
 
     __device__ void solve(int64_t v0)
@@ -285,66 +410,140 @@ template <class M> struct cell_chunk_rester {
         values_tile sum;
         sum.clear();
         add_start(sum, v0);
-        for (int n = corrections; n < additions; n++) {
-            cell_barrier();
-            stage_square(record::l(n));
-            stage<C, V>(right, [&](int s, int v) -> R { return added(n, s, v0 + v); });
-            cell_barrier();
-            sum.add(left, right, 0, C, [](int t, int s) { return s <= t; });
-        }
-        sum.each([&](int t, int v, R &s) {
-            if (given(0))
-                s += cell_chunk_load<M>(x.addition[0].known.vector, rows, t, v0 + v, x.values) *
-                     known_number[0][t];
+        for (int n = corrections; n < additions; n++)
+            add_known(sum, n, v0);
+        need(one_values() && additions == 1, [&] {
+            fetch_added(0, v0, false);
+            fetch_square(0, 0, x.inverse + chunk * parts_of_inverse * C * C);
+            if constexpr (parts_of_inverse == 2)
+                fetch_square(1, 0, x.inverse + (chunk * 2 + 1) * C * C);
         });
-        cell_barrier();
-        sum.store(right);
-        sum.clear();
-        for (int part = 0; part < parts; part++) {
-            cell_barrier();
-            stage<C, C>(left, [&](int t, int s) -> R {
-                return cell_load<R>(x.inverse + ((chunk * parts + part) * C + t) * C + s);
+        if (given(0))
+            sum.each([&](int t, int v, R &s) {
+                s += cell_load<R>(added(0).place(t, v)) * (R)known_number(0)[t];
             });
-            cell_barrier();
-            sum.add(left, right, 0, C, [](int t, int s) { return s <= t; });
+        cell_barrier();
+        sum.store(added(0));
+        cell_barrier();
+        sum.clear();
+        for (int part = 0; part < parts_of_inverse; part++)
+            sum.add(scores(part, 0), added(0), 0, C, [](int t, int s) { return s <= t; });
+        cell_barrier();
+        if (one_values())
+            sum.store(added(0));
+        else
+            sum.each([&](int t, int v, R &s) {
+                if (v0 + v < x.values)
+                    cell_store(g.solved + (rows.first + t) * x.values + v0 + v, s);
+            });
+    }
+
+    // ---- gradients of z ----
+
+    __device__ __forceinline__ void put_two(const cell_chunk_result &to, int t, int64_t k, int64_t extent, R a, R b)
+    {
+        if (!to.at || rows.first + t >= x.steps || k >= extent)
+            return;
+        const int64_t at = (rows.first + t) * to.row + k * to.element;
+        const R two[2] = {a, b};
+        if (to.element == 1 && k + 1 < extent) {
+            if (to.real && (uintptr_t)((R *)to.at + at) % (2 * sizeof(R)) == 0) {
+                cell_store_vec<2>((R *)to.at + at, two);
+                return;
+            }
+            if (!to.real && (uintptr_t)((Store *)to.at + at) % (2 * sizeof(Store)) == 0) {
+                cell_store_vec<2>((Store *)to.at + at, two);
+                return;
+            }
         }
-        sum.each([&](int t, int v, R &s) {
-            if (v0 + v < x.values)
-                cell_store(g.solved + (rows.first + t) * x.values + v0 + v, s);
+        cell_chunk_put<M>(to, rows.first + t, k, a);
+        if (k + 1 < extent)
+            cell_chunk_put<M>(to, rows.first + t, k + 1, b);
+    }
+
+    __device__ void put_known(int n, values_tile &sum, int64_t v0)
+    {
+        const cell_chunk_gradient &to = g.known[n];
+        if (to.number.at)
+            sum.row_sums(known_sums(n), [&](int t, int v, R s) { return s * known_vector(n, t, v0 + v); });
+        sum.pairs([&](int t, int v, R &a, R &b) {
+            const R by = known_number(n)[t];
+            put_two(to.vector, t, v0 + v, x.values, a * by, b * by);
         });
+    }
+
+    __device__ void make_known(int n, int64_t v0)
+    {
+        values_tile sum;
+        sum.clear();
+        for (int k0 = 0; k0 < M::keys; k0 += K) {
+            need(!by_key && one_values() && one_keys(), [&] {
+                if (by_key)
+                    fetch_dense<C, K>(of_record(), record_part(record::e(n)) + k0, M::keys, C, K);
+                else
+                    fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys);
+                fetch_state(end(), g.ends, k0, v0);
+            });
+            sum.add(by_key ? of_record() : column_part(n), end().across(), 0, K);
+        }
+        if constexpr (!by_key)
+            sum.each([&](int s, int, R &v) { v *= record_number(record::e_number(n), s); });
+        for (int f = 0; f < readers; f++) {
+            cell_barrier();
+            fetch_square(0, 0, record_part(is_read(f) ? record::a(f, n) : record::l(n)));
+            if (!one_values())
+                fetch_cotangent(f, v0);
+            arrived();
+            sum.add(scores(0, 0).across(), cotangent(f), 0, C, [](int s, int t) { return s <= t; });
+        }
+        put_known(n, sum, v0);
+    }
+
+    __device__ void make_corrected_known(int64_t v0)
+    {
+        values_tile sum;
+        need(one_values(), [&] { fetch_cotangent(M::reads, v0); });
+        sum.each([&](int t, int v, R &s) { s = cell_load<R>(cotangent(M::reads).place(t, v)); });
+        put_known(0, sum, v0);
     }
 
     // ---- dA ----
 
+    // With its windows and the numbers of f, c_n and d_n; by key that of d_n only.
     __device__ void make_scores(int f, int n)
     {
         square sum;
         sum.clear();
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
-            cell_barrier();
-            stage<C, V>(left, [&](int t, int v) -> R { return cotangent(f, t, v0 + v); });
-            stage<C, V>(right, [&](int s, int v) -> R { return added(n, s, v0 + v); });
-            cell_barrier();
-            sum.add(left, right.across(), 0, V);
+            need_rows(f, n, v0);
+            sum.add(cotangent(f), added(n).across(), 0, V);
         }
-        if constexpr (by_number)
-            add_pairs(sum, f, n);
-        sum.each([&](int t, int s, R &v) { v = sees(f, t, s) ? v * seen(f, t, s) : (R)0; });
-        sum.store(scores[f][n]);
+        const bool numbers = reader_result(f).number.at || g.column[n].number.at;
+        if (!by_key && (by_number || numbers))
+            take_scores(sum, f, n);
+        sum.each([&](int t, int s, R &v) {
+            R by = added_number(n, s);
+            if constexpr (!by_key)
+                by *= (R)reader_number(f)[t] * (R)column_number(n)[s];
+            v = sees(f, t, s) ? v * by * seen(f, t, s) : (R)0;
+        });
+        sum.store(scores(f, n));
     }
 
-    // Y += dA o f c', where the window of a reader before its row ends at the row before.
-    __device__ void add_pairs(square &sum, int f, int n)
+    // The derivative by the windows and the numbers is dA o f c'. A window of a reader before its row ends at the
+    // row before.
+    __device__ void take_scores(const square &dA, int f, int n)
     {
         square raw;
         raw.clear();
         for (int k0 = 0; k0 < M::keys; k0 += K) {
-            cell_barrier();
-            stage_reader(left, f, k0);
-            stage_column(right, n, k0);
-            cell_barrier();
-            raw.add(left, right.across(), 0, K);
+            need(one_keys(), [&] {
+                fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys);
+                fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys);
+            });
+            raw.add(reader_part(f), column_part(n).across(), 0, K);
         }
+        cell_barrier(); // another reader's row is another thread's
         CELL_UNROLL
         for (int i = 0; i < square::down; i++) {
             CELL_UNROLL
@@ -353,73 +552,29 @@ template <class M> struct cell_chunk_rester {
                     continue;
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    const int t = square::block(i) * 16 + cell_mma_c_row(r),
-                              s = square::column(j) + cell_mma_c_column(r);
-                    const int at = (t + (before(f) ? 0 : 1)) * (Y + 1) + s + 1;
+                    const int t = square::block(i) * 16 + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
+                    R v = 0;
                     if (sees(f, t, s)) {
-                        const R had = pairs[at];
-                        pairs[at] = had + sum.x[i][j][r] * raw.x[i][j][r];
+                        v = dA.x[i][j][r] * raw.x[i][j][r] * added_number(n, s);
+                        if constexpr (by_number) {
+                            const int at = place(before(f) ? t - 1 : t, s);
+                            const R had = derivatives()[at];
+                            derivatives()[at] = had + v * (R)reader_number(f)[t] * (R)column_number(n)[s];
+                        }
+                        v *= seen(f, t, s);
                     }
+                    raw.x[i][j][r] = v;
                 }
             }
         }
-    }
-
-    __device__ __forceinline__ void stage_reader(const matrix &to, int f, int k0)
-    {
-        stage<C, K>(to, [&](int t, int k) -> R { return read_vector(f, t, k0 + k) * reader_number[f][t]; });
-    }
-    __device__ __forceinline__ void stage_column(const matrix &to, int n, int k0)
-    {
-        stage<C, K>(to, [&](int t, int k) -> R { return column_vector(n, t, k0 + k) * column_number[n][t]; });
-    }
-
-    // ---- gradients of z ----
-
-    __device__ void put_known(int n, values_tile &sum, int64_t v0)
-    {
-        const cell_chunk_gradient &to = g.known[n];
-        sum.row_sums(known_sums[n], [&](int t, int v, R s) {
-            return s * cell_chunk_load<M>(x.addition[n].known.vector, rows, t, v0 + v, x.values);
-        });
-        if (to.vector.at)
-            sum.each([&](int t, int v, R &s) {
-                if (rows.first + t < x.steps && v0 + v < x.values)
-                    cell_chunk_put<M>(to.vector, rows.first + t, v0 + v, s * known_number[n][t]);
-            });
-    }
-
-    __device__ void make_known(int n, int64_t v0)
-    {
-        values_tile sum;
-        sum.clear();
-        for (int f = 0; f < readers; f++) {
-            cell_barrier();
-            stage_square(is_read(f) ? record::a(f, n) : record::l(n));
-            stage<C, V>(right, [&](int t, int v) -> R { return cotangent(f, t, v0 + v); });
-            cell_barrier();
-            sum.add(left.across(), right, 0, C, [](int s, int t) { return s <= t; });
-        }
-        for (int k0 = 0; k0 < M::keys; k0 += K) {
-            cell_barrier();
-            stage<C, K>(left, [&](int s, int k) -> R {
-                if constexpr (by_key)
-                    return cell_load<R>((const Part *)(from + record::e(n)) + s * M::keys + k0 + k);
-                else
-                    return column_vector(n, s, k0 + k) * ((const R *)(from + record::e_number(n)))[s];
-            });
-            stage<V, K>(right, [&](int v, int k) -> R { return of_state(g.ends, k0 + k, v0 + v); });
-            cell_barrier();
-            sum.add(left, right.across(), 0, K);
-        }
-        put_known(n, sum, v0);
-    }
-
-    __device__ void make_corrected_known(int64_t v0)
-    {
-        values_tile sum;
-        sum.each([&](int t, int v, R &s) { s = cotangent(M::reads, t, v0 + v); });
-        put_known(0, sum, v0);
+        if (reader_result(f).number.at)
+            raw.row_sums(reader_sums(f), [&](int, int s, R v) { return v * (R)column_number(n)[s]; });
+        if (g.column[n].number.at)
+            raw.block_sums([&](int t, int, R v) { return v * (R)reader_number(f)[t]; },
+                           [&](int block, int s, R v) {
+                               const R had = column_sums(n)[block * C + s];
+                               column_sums(n)[block * C + s] = had + v;
+                           });
     }
 
     // ---- y_f S_0', d_n dS_C' ----
@@ -427,139 +582,178 @@ template <class M> struct cell_chunk_rester {
     __device__ void add_reader_start(keys_tile &sum, int f, int k0)
     {
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
-            cell_barrier();
-            stage<C, V>(left, [&](int t, int v) -> R { return cotangent(f, t, v0 + v); });
-            stage<V, K>(right, [&](int v, int k) -> R { return of_state(x.saved, k0 + k, v0 + v); });
-            cell_barrier();
-            sum.add(left, right, 0, V);
+            need(one_values() && one_keys(), [&] {
+                if (!one_values())
+                    fetch_cotangent(f, v0);
+                fetch_state(start(), x.saved, k0, v0);
+            });
+            sum.add(cotangent(f), start(), 0, V);
         }
     }
     __device__ void add_column_end(keys_tile &sum, int n, int k0)
     {
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
-            cell_barrier();
-            stage<C, V>(left, [&](int t, int v) -> R { return added(n, t, v0 + v); });
-            stage<V, K>(right, [&](int v, int k) -> R { return of_state(g.ends, k0 + k, v0 + v); });
-            cell_barrier();
-            sum.add(left, right, 0, V);
+            need(one_values() && one_keys(), [&] {
+                if (!one_values())
+                    fetch_added(n, v0, true);
+                fetch_state(end(), g.ends, k0, v0);
+            });
+            sum.add(added(n), end(), 0, V);
         }
-    }
-
-    __device__ __forceinline__ void put_keys(const cell_chunk_gradient &to, int t, int64_t k, R gradient,
-                                             R number)
-    {
-        if (to.vector.at && rows.first + t < x.steps && k < x.keys)
-            cell_chunk_put<M>(to.vector, rows.first + t, k, gradient * number);
+        if (n >= corrections)
+            sum.each([&](int s, int, R &v) { v *= (R)known_number(n)[s]; });
     }
 
     // ---- gradients of f and c where a row has one number ----
+
+    // What a row's vector and the sums make, by which the row's windows and its number have their gradients.
+    __device__ __forceinline__ void sum_rows(keys_tile &sum, const matrix &vector)
+    {
+        sum.row_sums(row_sums(), [&](int t, int k, R s) { return s * cell_load<R>(vector.place(t, k)); });
+        cell_barrier();
+    }
+    __device__ __forceinline__ R take_row(int t)
+    {
+        R sum = 0;
+        for (int part = 0; part < keys_tile::column_warps; part++) {
+            sum += row_sums()[part * C + t];
+            row_sums()[part * C + t] = 0;
+        }
+        return sum;
+    }
 
     __device__ void make_reader(int f, int k0)
     {
         keys_tile sum;
         sum.clear();
+        need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
         add_reader_start(sum, f, k0);
-        if constexpr (by_number)
-            sum.row_sums(start_sums, [&](int t, int k, R s) {
-                return s * read_vector(f, t, k0 + k) * reader_number[f][t];
-            });
-        sum.each([&](int t, int, R &s) { s *= from_start(f, t); });
-        for (int n = 0; n < additions; n++) {
-            cell_barrier();
-            stage_column(right, n, k0);
-            cell_barrier();
-            sum.add(scores[f][n], right, 0, C, [](int t, int s) { return s <= t; });
-        }
-        sum.row_sums(reader_sums[f], [&](int t, int k, R s) { return s * read_vector(f, t, k0 + k); });
-        sum.each([&](int t, int k, R &s) { put_keys(reader_result(f), t, k0 + k, s, reader_number[f][t]); });
-        if constexpr (by_number)
-            take_starts(f);
-    }
-
-    // What start_sums has is by the window of f, which ends at the row or before it.
-    __device__ void take_starts(int f)
-    {
-        cell_barrier();
-        for (int t = cell_thread(); t < C; t += threads) {
-            R sum = 0;
-            for (int part = 0; part < keys_tile::column_warps; part++) {
-                sum += start_sums[part * C + t];
-                start_sums[part * C + t] = 0;
+        if (by_number || reader_result(f).number.at) {
+            sum_rows(sum, reader_part(f));
+            for (int t = cell_thread(); t < C; t += threads) {
+                const R had = take_row(t), before_it = reader_sums(f)[t];
+                reader_sums(f)[t] = before_it + had * from_start(f, t);
+                if constexpr (by_number) {
+                    const int at = place(before(f) ? t - 1 : t, -1);
+                    const R derivative = derivatives()[at];
+                    derivatives()[at] = derivative + had * (R)reader_number(f)[t];
+                }
             }
-            const int at = (t + (before(f) ? 0 : 1)) * (Y + 1);
-            const R had = pairs[at];
-            pairs[at] = had + sum;
+            cell_barrier();
         }
+        sum.each([&](int t, int, R &s) { s *= from_start(f, t) * (R)reader_number(f)[t]; });
+        for (int n = 0; n < additions; n++) {
+            need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
+            sum.add(scores(f, n), column_part(n), 0, C, [](int t, int s) { return s <= t; });
+        }
+        sum.pairs([&](int t, int k, R &a, R &b) { put_two(reader_result(f).vector, t, k0 + k, x.keys, a, b); });
     }
 
     __device__ void make_column(int n, int k0)
     {
         keys_tile sum;
         sum.clear();
+        need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
         add_column_end(sum, n, k0);
-        if constexpr (by_number)
-            sum.row_sums(end_sums, [&](int t, int k, R s) {
-                return s * column_vector(n, t, k0 + k) * column_number[n][t];
-            });
-        sum.each([&](int t, int, R &s) { s *= to_end(t); });
-        for (int f = 0; f < readers; f++) {
+        if (by_number || g.column[n].number.at) {
+            sum_rows(sum, column_part(n));
+            for (int s = cell_thread(); s < C; s += threads) {
+                const R had = take_row(s), before_it = column_sums(n)[s];
+                column_sums(n)[s] = before_it + had * to_end(s);
+                if constexpr (by_number) {
+                    const R derivative = derivatives()[place(C - 1, s)];
+                    derivatives()[place(C - 1, s)] = derivative + had * (R)column_number(n)[s];
+                }
+            }
             cell_barrier();
-            stage_reader(right, f, k0);
-            cell_barrier();
-            sum.add(scores[f][n].across(), right, 0, C, [](int s, int t) { return s <= t; });
         }
-        sum.row_sums(column_sums[n], [&](int t, int k, R s) { return s * column_vector(n, t, k0 + k); });
-        sum.each([&](int t, int k, R &s) { put_keys(g.column[n], t, k0 + k, s, column_number[n][t]); });
+        sum.each([&](int s, int, R &v) { v *= to_end(s) * (R)column_number(n)[s]; });
+        for (int f = 0; f < readers; f++) {
+            need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
+            sum.add(scores(f, n).across(), reader_part(f), 0, C, [](int s, int t) { return s <= t; });
+        }
+        sum.pairs([&](int t, int k, R &a, R &b) { put_two(g.column[n].vector, t, k0 + k, x.keys, a, b); });
     }
 
     // ---- the gradient of one gate a row ----
 
+    // By the window of the whole chunk.
     __device__ void add_whole()
     {
         R sum = 0;
-        for (int64_t n = cell_thread(); n < x.keys * x.values; n += threads) {
-            const int64_t at = chunk * x.keys * x.values + n;
-            sum += cell_load<R>(x.saved + at) * cell_load<R>(g.ends + at);
+        if (one_values() && one_keys()) {
+            for (int n = cell_thread(); n < V * K; n += threads)
+                sum += cell_load<R>(start().place(n / K, n % K)) * cell_load<R>(end().place(n / K, n % K));
+        } else {
+            for (int64_t n = cell_thread(); n < x.keys * x.values; n += threads) {
+                const int64_t at = chunk * x.keys * x.values + n;
+                sum += cell_load<R>(x.saved + at) * cell_load<R>(g.ends + at);
+            }
         }
-        threads_sums[cell_thread()] = sum;
+        reals[at_threads + cell_thread()] = sum;
         cell_barrier();
         if (cell_thread() == 0) {
-            sum = pairs[C * (Y + 1)];
+            sum = derivatives()[place(C - 1, -1)];
             for (int i = 0; i < threads; i++)
-                sum += threads_sums[i];
-            pairs[C * (Y + 1)] = sum;
-        }
-        for (int s = cell_thread(); s < C; s += threads) {
-            R end = pairs[C * (Y + 1) + s + 1];
-            for (int part = 0; part < keys_tile::column_warps; part++)
-                end += end_sums[part * C + s];
-            pairs[C * (Y + 1) + s + 1] = end;
+                sum += reals[at_threads + i];
+            derivatives()[place(C - 1, -1)] = sum;
         }
         cell_barrier();
+    }
+
+    // A column of Y, of what is added by row s or at the start: a block of rows at a time, in registers.
+    __device__ void make_gate_column(int s)
+    {
+        R y = 0, kept = 1, next = 0;
+        for (int b = blocks - 1; b >= 0 && b * B + B - 1 > s; b--) {
+            R own[B], gate[B];
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                const int t = b * B + i;
+                own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
+                gate[i] = window.gate[t];
+            }
+            CELL_UNROLL
+            for (int i = B - 1; i >= 0; i--) {
+                y = own[i] + next * y;
+                own[i] = y;
+                next = gate[i];
+            }
+            CELL_UNROLL
+            for (int i = 0; i < B; i++)
+                if (b * B + i > s)
+                    derivatives()[place(b * B + i, s)] = own[i];
+        }
+        for (int b = (s + 1) / B; b < blocks; b++) { // times what is kept from behind s up to the row before t
+            R own[B], gate[B];
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                const int t = b * B + i;
+                own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
+                gate[i] = t > s ? (R)window.gate[t] : (R)1;
+            }
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                own[i] *= kept;
+                kept *= gate[i];
+            }
+            CELL_UNROLL
+            for (int i = 0; i < B; i++)
+                if (b * B + i > s)
+                    derivatives()[place(b * B + i, s)] = own[i];
+        }
     }
 
     __device__ void make_gate()
     {
         add_whole();
-        for (int s = cell_thread() - 1; s < C;
-             s += threads) { // a column of Y: what is added by row s, or at the start
-            R y = 0;
-            for (int t = C - 1; t > s; t--) {
-                y = pairs[(t + 1) * (Y + 1) + s + 1] + (t + 1 < C ? (R)window.gate[t + 1] : (R)0) * y;
-                pairs[(t + 1) * (Y + 1) + s + 1] = y;
-            }
-            R kept = 1; // from behind s up to the row before t
-            for (int t = s + 1; t < C; t++) {
-                y = pairs[(t + 1) * (Y + 1) + s + 1];
-                pairs[(t + 1) * (Y + 1) + s + 1] = y * kept;
-                kept *= window.gate[t];
-            }
-        }
+        for (int s = cell_thread() - 1; s < C; s += threads)
+            make_gate_column(s);
         cell_barrier();
         for (int t = cell_thread(); t < C; t += threads) {
             R sum = 0;
             for (int s = -1; s < t; s++)
-                sum += pairs[(t + 1) * (Y + 1) + s + 1];
+                sum += derivatives()[place(t, s)];
             if (g.decay.at && rows.first + t < x.steps)
                 cell_chunk_put<M>(g.decay, rows.first + t, 0, t < rows.valid ? sum : (R)0);
         }
@@ -574,28 +768,41 @@ template <class M> struct cell_chunk_rester {
         for (int n = cell_thread(); n < C * K; n += threads) {
             const int t = n / K, k = n % K;
             for (int f = 0; f < readers; f++) {
-                const R v = read_vector(f, t, k0 + k) * reader_number[f][t];
-                reader_value[f][t * line + k] = v;
-                cell_store(reader_part[f].place(t, k), v * window.front(t, k, before(f)));
+                const R v = read_vector(f, t, k0 + k) * (R)reader_number(f)[t];
+                reader_value(f)[t * line + k] = v;
+                cell_store(reader_part(f).place(t, k), v * window.front(t, k, before(f)));
             }
             for (int c = 0; c < additions; c++) {
-                const R v = column_vector(c, t, k0 + k) * column_number[c][t];
-                column_value[c][t * line + k] = v;
-                cell_store(column_part[c].place(t, k), v * (R)window.suf[t * K + k]);
+                const R v = column_vector(c, t, k0 + k) * (R)column_number(c)[t];
+                column_value(c)[t * line + k] = v;
+                cell_store(column_part(c).place(t, k), v * (R)window.suf[t * K + k]);
             }
-            front[t * line + k] = 0;
-            behind[t * line + k] = 0;
+            front()[t * line + k] = 0;
+            behind()[t * line + k] = 0;
         }
-        for (int n = cell_thread(); n < (blocks + 1) * blocks * K; n += threads)
-            across[n] = 0;
-        for (int n = cell_thread(); n < (blocks + 1) * K; n += threads)
-            ends[n] = 0;
+        for (int n = cell_thread(); n < real_count - at_across; n += threads)
+            reals[at_across + n] = 0;
+        sum_states(k0);
+    }
+
+    // Of each key S_0 times dS_C, by the window of the whole chunk.
+    __device__ void sum_states(int k0)
+    {
+        constexpr int shares = threads / K;
+        const int k = cell_thread() % K;
+        R sum = 0;
+        if (k0 + k < x.keys)
+            for (int64_t v = cell_thread() / K; v < x.values; v += shares) {
+                const int64_t at = (chunk * x.values + v) * x.keys + k0 + k;
+                sum += cell_load<R>(x.saved + at) * cell_load<R>(g.ends + at);
+            }
+        reals[at_threads + cell_thread()] = sum;
         cell_barrier();
-        for (int n = cell_thread(); n < K; n += threads) {
-            R sum = 0;
-            for (int64_t v = 0; v < x.values; v++)
-                sum += of_state(x.saved, k0 + n, v) * of_state(g.ends, k0 + n, v);
-            ends[blocks * K + n] = sum;
+        if (cell_thread() < K) {
+            sum = 0;
+            for (int i = 0; i < shares; i++)
+                sum += reals[at_threads + i * K + k];
+            ends()[blocks * K + k] = sum;
         }
     }
 
@@ -608,12 +815,12 @@ template <class M> struct cell_chunk_rester {
         for (int b = 0; b < blocks; b++) {
             sum.block_sums(
                 [&](int t, int k, R s) {
-                    return s * (R)reader_value[f][t * line + k] * window.front(t, k, before(f));
+                    return s * (R)reader_value(f)[t * line + k] * window.front(t, k, before(f));
                 },
                 [&](int block, int k, R s) {
                     if (block > b) {
-                        const R had = across[(block * blocks + b) * K + k];
-                        across[(block * blocks + b) * K + k] = had + s;
+                        const R had = across()[(block * blocks + b) * K + k];
+                        across()[(block * blocks + b) * K + k] = had + s;
                     }
                 });
             sum.each([&](int t, int k, R &s) {
@@ -621,14 +828,14 @@ template <class M> struct cell_chunk_rester {
                     s *= (R)window.tot[b * K + k];
             });
             for (int n = 0; n < additions; n++)
-                sum.add(scores[f][n], column_part[n], b * B, b * B + B, [](int t, int s) { return s < t; });
+                sum.add(scores(f, n), column_part(n), b * B, b * B + B, [](int t, int s) { return s < t; });
         }
         sum.each([&](int t, int k, R &s) {
-            reader_gradient[f][t * line + k] = s * window.front(t, k, before(f));
+            reader_gradient(f)[t * line + k] = s * window.front(t, k, before(f));
             const int up_to = before(f) ? t - 1 : t;
             if (up_to / B == t / B && up_to >= 0) {
-                const R had = front[up_to * line + k];
-                front[up_to * line + k] = had + s * (R)reader_value[f][t * line + k];
+                const R had = front()[up_to * line + k];
+                front()[up_to * line + k] = had + s * (R)reader_value(f)[t * line + k];
             }
         });
         cell_barrier();
@@ -640,25 +847,25 @@ template <class M> struct cell_chunk_rester {
         keys_tile sum;
         sum.clear();
         add_column_end(sum, n, k0);
-        sum.block_sums([&](int s, int k,
-                           R v) { return v * (R)column_value[n][s * line + k] * (R)window.suf[s * K + k]; },
-                       [&](int block, int k, R v) {
-                           const R had = ends[block * K + k];
-                           ends[block * K + k] = had + v;
-                       });
+        sum.block_sums(
+            [&](int s, int k, R v) { return v * (R)column_value(n)[s * line + k] * (R)window.suf[s * K + k]; },
+            [&](int block, int k, R v) {
+                const R had = ends()[block * K + k];
+                ends()[block * K + k] = had + v;
+            });
         for (int b = blocks - 1; b > 0; b--) {
             sum.each([&](int s, int k, R &v) {
                 if (s / B < b)
                     v *= (R)window.tot[b * K + k];
             });
             for (int f = 0; f < readers; f++)
-                sum.add(scores[f][n].across(), reader_part[f], b * B, b * B + B,
+                sum.add(scores(f, n).across(), reader_part(f), b * B, b * B + B,
                         [](int s, int t) { return s < t; });
         }
         sum.each([&](int s, int k, R &v) {
-            column_gradient[n][s * line + k] = v * (R)window.suf[s * K + k];
-            const R had = behind[s * line + k];
-            behind[s * line + k] = had + v * (R)column_value[n][s * line + k];
+            column_gradient(n)[s * line + k] = v * (R)window.suf[s * K + k];
+            const R had = behind()[s * line + k];
+            behind()[s * line + k] = had + v * (R)column_value(n)[s * line + k];
         });
     }
 
@@ -671,7 +878,7 @@ template <class M> struct cell_chunk_rester {
             gate[i] = window.gate[(first + i) * K + k];
         for (int n = 0; n < additions; n++)
             for (int s = 0; s < B; s++) {
-                const R c = column_value[n][(first + s) * line + k];
+                const R c = column_value(n)[(first + s) * line + k];
                 R run = 1;
                 CELL_UNROLL
                 for (int t = 0; t < B; t++) { // G[t, s], and what is read through it
@@ -686,10 +893,10 @@ template <class M> struct cell_chunk_rester {
                         if (t < s || reads_at >= B)
                             continue;
                         const int row = first + reads_at;
-                        const R dA = cell_load<R>(scores[f][n].place(row, first + s));
-                        sum[t] += dA * (R)reader_value[f][row * line + k];
-                        const R had = reader_gradient[f][row * line + k];
-                        reader_gradient[f][row * line + k] = had + dA * kept[t] * c;
+                        const R dA = cell_load<R>(scores(f, n).place(row, first + s));
+                        sum[t] += dA * (R)reader_value(f)[row * line + k];
+                        const R had = reader_gradient(f)[row * line + k];
+                        reader_gradient(f)[row * line + k] = had + dA * kept[t] * c;
                     }
                 }
                 R y = 0;
@@ -701,8 +908,8 @@ template <class M> struct cell_chunk_rester {
                     if (t > s)
                         da[t] += y * kept[t - 1] * c;
                 }
-                const R had = column_gradient[n][(first + s) * line + k];
-                column_gradient[n][(first + s) * line + k] = had + y;
+                const R had = column_gradient(n)[(first + s) * line + k];
+                column_gradient(n)[(first + s) * line + k] = had + y;
             }
     }
 
@@ -712,19 +919,19 @@ template <class M> struct cell_chunk_rester {
         const int block = first / B;
         R y = 0, run = 0, whole = 0;
         for (int t = B - 1; t >= 0; t--) {
-            y = (R)front[(first + t) * line + k] +
+            y = (R)front()[(first + t) * line + k] +
                 (t + 1 < B ? (R)window.gate[(first + t + 1) * K + k] : (R)0) * y;
             da[t] += y * window.front(first + t, k, true);
         }
         for (int b = blocks; b > block; b--) {
-            R between = across[(b * blocks + block) * K + k];
+            R between = across()[(b * blocks + block) * K + k];
             for (int i = block + 1; i < b; i++)
                 between *= (R)window.tot[i * K + k];
             whole += between;
         }
         for (int t = 0; t < B; t++) {
             if (t > 0)
-                run = (R)window.gate[(first + t - 1) * K + k] * run + (R)behind[(first + t - 1) * line + k];
+                run = (R)window.gate[(first + t - 1) * K + k] * run + (R)behind()[(first + t - 1) * line + k];
             da[t] += (run + whole * window.front(first + t, k, true)) * (R)window.suf[(first + t) * K + k];
         }
     }
@@ -732,10 +939,10 @@ template <class M> struct cell_chunk_rester {
     __device__ void make_gates_by_key(int k0)
     {
         for (int k = cell_thread(); k < K; k += threads) { // the read behind the last row
-            R run = ends[blocks * K + k];
+            R run = ends()[blocks * K + k];
             for (int b = 0; b < blocks; b++) {
-                across[(blocks * blocks + b) * K + k] = run;
-                run = run * (R)window.tot[b * K + k] + (R)ends[b * K + k];
+                across()[(blocks * blocks + b) * K + k] = run;
+                run = run * (R)window.tot[b * K + k] + (R)ends()[b * K + k];
             }
         }
         cell_barrier();
@@ -754,20 +961,27 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void put_slab(int k0)
     {
-        for (int n = cell_thread(); n < C * K; n += threads) {
-            const int t = n / K, k = n % K;
-            for (int f = 0; f < readers; f++)
-                put_keys(reader_result(f), t, k0 + k, reader_gradient[f][t * line + k], reader_number[f][t]);
-            for (int c = 0; c < additions; c++)
-                put_keys(g.column[c], t, k0 + k, column_gradient[c][t * line + k], column_number[c][t]);
-        }
-        for (int t = cell_thread(); t < C; t += threads)
-            for (int k = 0; k < K; k++) {
-                for (int f = 0; f < readers; f++)
-                    reader_sums[f][t] += (R)reader_gradient[f][t * line + k] * read_vector(f, t, k0 + k);
-                for (int c = 0; c < additions; c++)
-                    column_sums[c][t] += (R)column_gradient[c][t * line + k] * column_vector(c, t, k0 + k);
+        for (int n = cell_thread(); n < C * K / 2; n += threads) {
+            const int t = n / (K / 2), k = n % (K / 2) * 2;
+            for (int f = 0; f < readers; f++) {
+                const R by = reader_number(f)[t], a = reader_gradient(f)[t * line + k],
+                        b = reader_gradient(f)[t * line + k + 1];
+                put_two(reader_result(f).vector, t, k0 + k, x.keys, a * by, b * by);
             }
+            for (int c = 0; c < additions; c++) {
+                const R by = column_number(c)[t], a = column_gradient(c)[t * line + k],
+                        b = column_gradient(c)[t * line + k + 1];
+                put_two(g.column[c].vector, t, k0 + k, x.keys, a * by, b * by);
+            }
+        }
+        for (int t = cell_thread(); t < C; t += threads) {
+            for (int f = 0; f < readers; f++)
+                for (int k = 0; reader_result(f).number.at && k < K; k++)
+                    reader_sums(f)[t] += (R)reader_gradient(f)[t * line + k] * read_vector(f, t, k0 + k);
+            for (int c = 0; c < additions; c++)
+                for (int k = 0; g.column[c].number.at && k < K; k++)
+                    column_sums(c)[t] += (R)column_gradient(c)[t * line + k] * column_vector(c, t, k0 + k);
+        }
     }
 
     __device__ void make_slab(int k0)
@@ -784,9 +998,8 @@ template <class M> struct cell_chunk_rester {
 
     // ---- all ----
 
-    // Gradients of the numbers, whose sums over keys or values lie in `count` parts.
-    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number,
-                               cell_smem<R> sums, int count)
+    // Gradients of the numbers, whose sums lie in `count` parts.
+    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number, cell_smem<R> sums, int count)
     {
         for (int t = cell_thread(); to.number.at && t < C && rows.first + t < x.steps; t += threads) {
             R sum = 0;
@@ -798,12 +1011,11 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void make()
     {
+        fetch_all();
         load_numbers();
+        arrived();
         for (int64_t v0 = 0; corrections && v0 < x.values; v0 += V)
             solve(v0);
-        for (int f = 0; f < readers; f++)
-            for (int n = 0; n < additions; n++)
-                make_scores(f, n);
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             if constexpr (corrections != 0)
                 if (given(0))
@@ -811,6 +1023,11 @@ template <class M> struct cell_chunk_rester {
             for (int n = corrections; n < additions; n++)
                 make_known(n, v0);
         }
+        cell_barrier();
+        for (int f = 0; f < readers; f++)
+            for (int n = 0; n < additions; n++)
+                make_scores(f, n);
+        cell_barrier();
         for (int k0 = 0; k0 < M::keys; k0 += K) {
             if constexpr (by_key) {
                 make_slab(k0);
@@ -825,13 +1042,11 @@ template <class M> struct cell_chunk_rester {
         if constexpr (by_number)
             make_gate();
         for (int f = 0; f < readers; f++)
-            put_number(reader_result(f), reader(f).number, reader_sums[f],
-                       by_key ? 1 : keys_tile::column_warps);
+            put_number(reader_result(f), reader(f).number, reader_sums(f), keys_tile::column_warps);
         for (int n = 0; n < additions; n++) {
-            put_number(g.column[n], x.addition[n].column.number, column_sums[n],
-                       by_key ? 1 : keys_tile::column_warps);
+            put_number(g.column[n], x.addition[n].column.number, column_sums(n), blocks);
             if (given(n))
-                put_number(g.known[n], x.addition[n].known.number, known_sums[n], values_tile::column_warps);
+                put_number(g.known[n], x.addition[n].known.number, known_sums(n), values_tile::column_warps);
         }
     }
 

@@ -562,9 +562,9 @@ template <class R, class P, int Members> static void test_type(const char *type)
 {
     constexpr int some = sizeof(R) == 8 ? 32 : 48;
     if constexpr (Members & 1)
-        test_member<Facts<R, P, 16, 16, 16, 1, 1, 1, 1, 0, 0>>(type, "delta rule");
+        test_member<Facts<R, P, 16, 128, 16, 1, 1, 1, 1, 0, 0>>(type, "delta rule");
     if constexpr (Members & 2)
-        test_member<Facts<R, P, 48, 32, 16, 2, 2, 1, 3, 2, 1>>(type, "correction and write, a gate");
+        test_member<Facts<R, P, some, 32, 16, 2, 2, 1, 3, 2, 1>>(type, "correction and write, a gate");
     if constexpr (Members & 4)
         test_member<Facts<R, P, 64, 16, 32, 1, 1, 0, 1, 0, 1>>(type, "write, a gate");
     if constexpr (Members & 8)
