@@ -27,11 +27,11 @@
 enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
 
 /* Corrected: d = beta (v - a k' S), written with the column k. Decay: 0 none, 1 a number, 2 by key. */
-template <int D, bool Corrected, int Decay, int Stages> struct Cell {
+template <int D, bool Corrected, int Decay, int Stages> struct Cell { // values: enough blocks for the device
     typedef float Real;
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
-    static constexpr int rows = 64, keys = D, values = 64, additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
+    static constexpr int rows = 64, keys = D, values = D == 64 ? 64 : 32, additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
                          decay = Decay, stages = Stages;
 };
 
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep(const __grid_c
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk_prepare<M>(place(c, blockIdx.x / chunks), blockIdx.x % chunks);
 }
-static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) walk(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_walker<M>::threads) walk(const __grid_constant__ Call c)
 {
     cell_chunk_walk<M>(place(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
 }
@@ -241,7 +241,7 @@ static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
     CHECK(cudaFuncSetAttribute((const void *)walk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cell_chunk_walker<M>::smem()));
     const auto run_prep = [&] { prep<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c); };
     const auto run_walk = [&] {
-        walk<<<(unsigned)(B * H * D / M::values), CELL_CHUNK_THREADS, cell_chunk_walker<M>::smem()>>>(c);
+        walk<<<(unsigned)(B * H * D / M::values), cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem()>>>(c);
     };
     const double prep_ms = median(run_prep, flush), walk_ms = median(run_walk, flush);
     const double both_ms = median([&] { run_prep(), run_walk(); }, flush);

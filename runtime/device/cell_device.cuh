@@ -135,6 +135,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_chunk_scores.cuh"
 #include "cell_device_chunk_prep.cuh"
 #include "cell_device_chunk_warps.cuh"
+#include "cell_device_chunk_pairs.cuh"
 #include "cell_device_chunk_walk.cuh"
 #include "cell_device_chunk_tile.cuh"
 #include "cell_device_chunk_back.cuh"

@@ -29,7 +29,7 @@
 // and, as `static constexpr int`,
 //     rows             C: 16, 32 or 64
 //     keys             K padded to a multiple of 16
-//     values           of a block of a walk, padded to a multiple of 16
+//     values           of a block of a walk: 16, 32, 48 or 64
 //     additions, reads how many
 //     corrected        1: addition 0 has a w
 //     known            bit n: addition n has a z; all writes do
@@ -91,7 +91,7 @@ template <class M> struct cell_chunk {
     int64_t length;                        // rows that the sequence has, at most `steps`: those behind it do nothing, their o is 0
 };
 
-enum { CELL_CHUNK_THREADS = 128, CELL_CHUNK_BLOCK = 16 };    // of a block of prep and of walk; rows of a block of windows
+enum { CELL_CHUNK_THREADS = 128, CELL_CHUNK_BLOCK = 16 };    // of a block, but of some walks; rows of a block of windows
 
 __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows) { return (steps + rows - 1) / rows; }
 

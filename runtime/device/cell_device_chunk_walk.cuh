@@ -2,7 +2,7 @@
 // of values of a head.
 //
 // Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor cores where Real is
-// float (cell_device_chunk_warps.cuh), else here.
+// float (cell_device_chunk_pairs.cuh), else here.
 #ifndef CELL_DEVICE_CHUNK_WALK_CUH
 #define CELL_DEVICE_CHUNK_WALK_CUH
 
@@ -11,7 +11,7 @@ template <class M> struct cell_chunk_plain {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
-    static constexpr int C = M::rows, V = M::values;
+    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS;
 
     __host__ __device__ static constexpr int64_t smem()
     {
@@ -225,11 +225,11 @@ template <class M> struct cell_chunk_plain {
 template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_walker : cell_chunk_plain<M> {
     using cell_chunk_plain<M>::cell_chunk_plain;
 };
-template <class M> struct cell_chunk_walker<M, false> : cell_chunk_warps<M> {
-    using cell_chunk_warps<M>::cell_chunk_warps;
+template <class M> struct cell_chunk_walker<M, false> : cell_chunk_pairs<M> {
+    using cell_chunk_pairs<M>::cell_chunk_pairs;
 };
 
-// Grid: a block of CELL_CHUNK_THREADS for each M::values values of each head of each sequence; cell_chunk_walker<M>::smem()
+// Grid: a block of cell_chunk_walker<M>::threads for each M::values values of each head of each sequence; cell_chunk_walker<M>::smem()
 // bytes. first: the block's first value.
 template <class M> __device__ void cell_chunk_walk(const cell_chunk<M> &x, int64_t first)
 {

@@ -86,7 +86,7 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
 {
     cell_chunk_prepare<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+template <class M> __global__ void __launch_bounds__(cell_chunk_walker<M>::threads)
     k_walk(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_walk<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0] * M::values);
@@ -484,7 +484,7 @@ public:
                    Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
         args.size[0] = blocks;
         launch(name, k_walk<M>, args,
-               Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_walker<M>::smem()});
+               Shape{blocks * (unsigned)heads, cell_chunk_walker<M>::threads, (size_t)cell_chunk_walker<M>::smem()});
         launch(
             name, k_back<M>, args,
             Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_back_walker<M>::smem()});
