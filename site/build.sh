@@ -10,6 +10,11 @@ export CELLC=${CELLC:-$root/build/cellc}
 WORK=${WORK:-$root/build/site-work} OUT=${OUT:-$root/build/site}
 mkdir -p "$WORK"
 
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+    echo "make site: Sphinx needs Python 3.11 or newer as python3" >&2
+    exit 3
+}
+
 # The environment, made anew when the requirements change.
 venv=$WORK/venv
 if ! cmp -s "$site/requirements.txt" "$venv/requirements.txt"; then

@@ -16,7 +16,6 @@ from hawkmoth.util import compiler  # noqa: E402
 
 project = "cellc"
 author = "the cellc authors"
-copyright = "MIT license"
 release = version = re.search(r'CELLC_VERSION "(.*)"', (ROOT / "gen/main.c").read_text())[1]
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx.ext.autodoc", "hawkmoth"]
@@ -42,6 +41,7 @@ html_css_files = ["fonts.css", "site.css"]
 html_js_files = [("site.js", {"defer": "defer"}), ("gallery.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_permalinks_icon = "#"
 html_theme_options = {

@@ -95,12 +95,9 @@ def equations(facts, plain=False):
         if line["kind"] == "comment":
             out.append(f'<p class="remark">{prose(line["text"])}</p>')
         elif line["kind"] in ("if", "unless", "otherwise", "for"):
-            said = (
-                line["kind"] if line["kind"] == "otherwise" else f"{line['kind']} {line['mathml'] or words}"
-            )
-            out.append(
-                f'<p class="when">{said.replace(chr(34) + "block" + chr(34), chr(34) + "inline" + chr(34))}</p><div class="branch">'
-            )
+            said = (line["mathml"] or words).replace('display="block"', 'display="inline"')
+            said = line["kind"] if line["kind"] == "otherwise" else f"{line['kind']} {said}"
+            out.append(f'<p class="when">{said}</p><div class="branch">')
             depth += 1
         else:
             note = f'<p class="note">{prose(line["note"])}</p>' if line["note"] and not plain else ""

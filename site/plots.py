@@ -4,6 +4,7 @@ and with the values as tables."""
 
 import html
 import importlib.util
+import json
 import re
 
 from gallery import raw
@@ -37,22 +38,40 @@ def table(module, curve):
     )
 
 
-def panel(module, curve):
+def sizes_of(site, curve):
+    """What a curve holds fixed, with the sizes' names, which the compiler gives for the instance."""
+    words = curve.spec.split()
+    cost = json.loads(site.run("doc", *curve.points[0][1].split(), "--json"))["cost"]
+    listed = re.search(r"^run-time sizes: (.*(?:\n  .*)*)$", cost, re.M)[1]
+    names = [size.split()[0] for size in listed.split(",")]
+    points = [point[2].split(",") for point in curve.points]
+    if len(names) != len(points[0]):
+        raise SystemExit(f"site: {curve.name}: {len(points[0])} sizes, but the cell has {', '.join(names)}")
+    fixed = [f"{name} {values[0]}" for name, *values in zip(names, *points) if len(set(values)) == 1]
+    options = [word.replace("=", " ") for word in words if not word.startswith("--") and "*" not in word]
+    return ", ".join(options + fixed)
+
+
+def panel(site, module, curve):
     """A curve as a picture that takes the page's colours, with what was measured as a table below."""
     svg = module.picture([curve], {curve.name: module.find_cliffs(curve)})
-    svg = re.sub(r' width="\d+" height="\d+"', "", svg, count=1)
-    svg = svg.replace(
-        "<svg ",
-        f'<svg role="img" aria-label="milliseconds of {html.escape(curve.name)} over {html.escape(curve.varies)}" ',
-        1,
+    top, bottom = module.TOP - 8, module.HEIGHT
+    svg = re.sub(
+        r' width="\d+" height="\d+" viewBox="[^"]*"', f' viewBox="0 {top} {module.WIDTH} {bottom - top}"', svg
     )
-    svg = re.sub(r'<rect [^>]*fill="white"/>\n', "", svg)
+    label = f"milliseconds of {html.escape(curve.name)} over {html.escape(curve.varies)}"
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    svg = re.sub(
+        r'<rect [^>]*fill="white"/>\n|<text [^>]*(?:font-weight="bold"|font-size="9")[^>]*>.*?</text>\n',
+        "",
+        svg,
+    )
     svg = re.sub(
         r"(<text [^>]*>(?:forward|forward and backward|ringed: a cliff)</text>\n)+</svg>", "</svg>", svg
     )
     return (
-        f'<div class="panel">{svg}<details><summary>values of {html.escape(curve.name)}</summary>{table(module, curve)}'
-        "</details></div>"
+        f'<div class="panel"><p><b>ms over {html.escape(curve.varies)}</b><br>{html.escape(sizes_of(site, curve))}</p>'
+        f"{svg}<details><summary>values of {html.escape(curve.name)}</summary>{table(module, curve)}</details></div>"
     )
 
 
@@ -65,7 +84,7 @@ def inline(site, text, path):
     def figure(picture):
         words, name = picture.groups()
         panels = "".join(
-            panel(module, curve) for curve in curves if curve.cell == name and len(curve.measured) > 1
+            panel(site, module, curve) for curve in curves if curve.cell == name and len(curve.measured) > 1
         )
         return (
             raw(
