@@ -62,10 +62,10 @@ __device__ __forceinline__ void cell_chunk_leave(const cell_chunk_state &to, int
 }
 
 // to[i, j] = from(i, j), of Rows x Columns.
-template <class T, int Rows, int Columns, class From>
+template <class T, int Rows, int Columns, int Threads = CELL_CHUNK_THREADS, class From>
 __device__ __forceinline__ void cell_chunk_stage(const cell_chunk_matrix<T> &to, From from)
 {
-    for (int n = cell_thread(); n < Rows * (Columns / 2); n += CELL_CHUNK_THREADS) {
+    for (int n = cell_thread(); n < Rows * (Columns / 2); n += Threads) {
         const int i = n / (Columns / 2), j = n % (Columns / 2) * 2;
         const decltype(from(i, j)) two[2] = {from(i, j), from(i, j + 1)};
         cell_store_vec<2>(to.place(i, j), two);

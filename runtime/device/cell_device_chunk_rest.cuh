@@ -32,18 +32,19 @@ template <class M> struct cell_chunk_rester {
     typedef typename M::Store Store;
     typedef cell_chunk_record<M> record;
     typedef cell_chunk_matrix<Part> matrix;
-    static constexpr int C = M::rows, V = M::values, threads = CELL_CHUNK_THREADS;
+    static constexpr int C = M::rows, V = M::values, threads = M::rows >= 64 ? 256 : 128;
     static constexpr int B = CELL_CHUNK_BLOCK, blocks = C / B;
     static constexpr bool by_key = M::decay == 2, by_number = M::decay == 1;
     static constexpr int corrections = record::corrections, readers = M::reads + corrections, additions = M::additions;
-    static constexpr int K = by_key || M::keys % 32 ? 16 : M::keys % 64 ? 32 : 64; // keys at a time
+    // Keys at a time.
+    static constexpr int K = M::keys % 32 || (by_key && sizeof(R) == 8) ? 16 : by_key || M::keys % 64 ? 32 : 64;
     static constexpr int parts_of_inverse = sizeof(R) == sizeof(Part) ? 1 : 2;
     static constexpr int each = 16 / (int)sizeof(Part); // elements of 16 bytes
-    typedef cell_chunk_windows<R, C, by_key ? K : 1> windows;
     typedef cell_chunk_tile<R, C, C, threads> square;
     typedef cell_chunk_tile<R, C, V, threads> values_tile;
     typedef cell_chunk_tile<R, C, K, threads> keys_tile;
     static constexpr int line = K + 1; // of arrays by row and key
+    static constexpr int gates = by_key ? K : 1; // of a row, at a time
 
     // Matrices of Part: dA_fn with its windows and numbers [C][C], where F and what `prep` has made lie before;
     // f and c [C][K], by key with their windows in the block; y_f and d_n, of a write z [C][V]; S_0 and dS_C
@@ -55,13 +56,14 @@ template <class M> struct cell_chunk_rester {
                          at_states = at_rows + (readers + additions) * values_size,
                          at_wide = at_states + 2 * state_size, part_count = at_wide + (by_key ? keys_size : 0);
     // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as many
-    // parts as warps share a row, or a column; one for each thread. Where a row has one gate: the pairs within
+    // parts as warps share a row, or a column; one for each thread; windows. Where a row has one gate: the pairs within
     // blocks, what is between two blocks, and Y, of which row t stands at t + 1 and the start at 0. By key:
     // vectors, their gradients, and sums by row [C][K], and sums by block.
     static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps;
     static constexpr int at_sums = (readers + 2 * additions) * C, at_known_sums = at_sums + (readers + 2) * row_parts,
                          at_column_sums = at_known_sums + additions * value_parts,
-                         at_threads = at_column_sums + additions * C * blocks, at_pairs = at_threads + threads,
+                         at_threads = at_column_sums + additions * C * blocks, at_gates = at_threads + threads,
+                         at_pairs = at_gates + (M::decay ? (3 * C + blocks) * gates + 2 * C + 1 : 0),
                          at_between = at_pairs + (by_number ? C * (B + 1) : 0),
                          at_derivatives = at_between + (by_number ? blocks * blocks : 0),
                          at_values = at_derivatives + (by_number ? (C + 1) * (C + 2) / 2 : 0),
@@ -71,8 +73,7 @@ template <class M> struct cell_chunk_rester {
 
     __host__ __device__ static constexpr int64_t smem()
     {
-        return cell_carve_bytes<Part>(part_count) + cell_carve_bytes<R>(real_count) +
-               (M::decay != 0 ? windows::bytes() : 0);
+        return cell_carve_bytes<Part>(part_count) + cell_carve_bytes<R>(real_count);
     }
 
     const cell_chunk_backward<M> &g;
@@ -82,7 +83,6 @@ template <class M> struct cell_chunk_rester {
     const unsigned char *const from;
     cell_smem<Part> parts;
     cell_smem<R> reals;
-    windows window;
 
     __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, int64_t chunk_of)
         : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)),
@@ -91,8 +91,6 @@ template <class M> struct cell_chunk_rester {
         auto cursor = cell_shared();
         parts = cell_carve<Part>(cursor, part_count);
         reals = cell_carve<R>(cursor, real_count);
-        if constexpr (M::decay != 0)
-            window.carve(cursor);
     }
 
     // ---- where things are ----
@@ -127,6 +125,21 @@ template <class M> struct cell_chunk_rester {
     __device__ __forceinline__ cell_smem<R> column_sums(int n) const
     {
         return reals + (at_column_sums + n * C * blocks);
+    }
+    // Products of gates: gate[t], pre[t] up to t and suf[t] behind it, in their block, tot[block]; start[t] in front
+    // of t and end[t] behind it.
+    __device__ __forceinline__ cell_smem<R> gate() const { return reals + at_gates; }
+    __device__ __forceinline__ cell_smem<R> pre() const { return gate() + C * gates; }
+    __device__ __forceinline__ cell_smem<R> suf() const { return gate() + 2 * C * gates; }
+    __device__ __forceinline__ cell_smem<R> tot() const { return gate() + 3 * C * gates; }
+    __device__ __forceinline__ cell_smem<R> start_window() const { return tot() + blocks * gates; }
+    __device__ __forceinline__ cell_smem<R> end_window() const { return start_window() + C + 1; }
+    // Of a reader of row t: up to t, or to the row before.
+    __device__ __forceinline__ R front_window(int t, int k, bool before_it) const
+    {
+        if (!before_it)
+            return pre()[t * gates + k];
+        return t % B ? (R)pre()[(t - 1) * gates + k] : (R)1;
     }
     __device__ __forceinline__ cell_smem<R> pairs() const { return reals + at_pairs; }         // [C][B + 1]
     __device__ __forceinline__ cell_smem<R> between() const { return reals + at_between; }     // [block][earlier block]
@@ -214,7 +227,7 @@ template <class M> struct cell_chunk_rester {
             fetch_dense<C, Columns>(to, (const Part *)v.at + rows.first * v.row + k0, v.row, rows.valid, left);
             return;
         }
-        cell_chunk_stage<Part, C, Columns>(
+        cell_chunk_stage<Part, C, Columns, threads>(
             to, [&](int t, int k) -> R { return cell_chunk_load<M>(v, rows, t, k0 + k, extent); });
     }
     __device__ __forceinline__ void fetch_state(const matrix &to, const Part *states, int64_t k0, int64_t v0)
@@ -299,43 +312,86 @@ template <class M> struct cell_chunk_rester {
         });
     }
 
-    // ---- windows where a row has one number ----
+    // ---- windows ----
 
-    // The window of f from s to t, of which t sees s.
+    // Of gates of the keys from k0 on, or of one gate a row: 1 behind the rows and behind K. A barrier is behind it.
+    __device__ void make_windows(int k0)
+    {
+        const cell_rows decay = x.decay;
+        const int valid = rows.valid;
+        const int64_t row = rows.first, left = by_key ? x.keys - k0 : 1;
+        for (int job = cell_thread(); job < blocks * gates; job += threads) {
+            const int k = job % gates, block = job / gates;
+            R own[B], run = 1;
+            CELL_UNROLL
+            for (int i = 0; i < B; i++)
+                own[i] = block * B + i < valid && k < left ? cell_rows_load<M>(decay, row + block * B + i, k0 + k) : (R)1;
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                run *= own[i];
+                gate()[(block * B + i) * gates + k] = own[i];
+                pre()[(block * B + i) * gates + k] = run;
+            }
+            tot()[block * gates + k] = run;
+            run = 1;
+            CELL_UNROLL
+            for (int i = B - 1; i >= 0; i--) {
+                suf()[(block * B + i) * gates + k] = run;
+                run *= own[i];
+            }
+        }
+        cell_barrier();
+        if constexpr (by_number) {
+            make_pairs();
+            cell_barrier();
+        }
+    }
+
+    __device__ void make_pairs()
+    {
+        for (int s = cell_thread(); s < C; s += threads) {
+            const int block = s / B;
+            R own[B], run = 1, start_run = front_window(s, 0, true), end_run = suf()[s];
+            CELL_UNROLL
+            for (int i = 0; i < B; i++)
+                own[i] = gate()[block * B + i];
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                run = i <= s % B ? (R)1 : run * own[i];
+                pairs()[(block * B + i) * (B + 1) + s % B] = run;
+            }
+            for (int b = 0; b < block; b++)
+                start_run *= tot()[b];
+            for (int b = block + 1; b < blocks; b++)
+                end_run *= tot()[b];
+            start_window()[s] = start_run;
+            end_window()[s] = end_run;
+            if (s == C - 1)
+                start_window()[C] = start_run * own[B - 1];
+        }
+        for (int n = cell_thread(); n < blocks * blocks; n += threads) {
+            R run = 1;
+            for (int b = n % blocks + 1; b < n / blocks; b++)
+                run *= tot()[b];
+            between()[n] = run;
+        }
+    }
+
+    // The window of f from s to t where a row has one gate; t sees s.
     __device__ __forceinline__ R seen(int f, int t, int s) const
     {
         if constexpr (by_number) {
-            const R inner = pairs()[(before(f) ? t - 1 : t) * (B + 1) + s % B];
             if (s / B == t / B)
-                return inner;
-            return window.front(t, 0, before(f)) * (R)between()[t / B * blocks + s / B] * (R)window.suf[s];
+                return pairs()[(before(f) ? t - 1 : t) * (B + 1) + s % B];
+            return front_window(t, 0, before(f)) * (R)between()[t / B * blocks + s / B] * (R)suf()[s];
         }
         return 1;
     }
     __device__ __forceinline__ R from_start(int f, int t) const
     {
-        return by_number ? (R)window.start[t + (before(f) ? 0 : 1)] : (R)1;
+        return by_number ? (R)start_window()[t + (before(f) ? 0 : 1)] : (R)1;
     }
-    __device__ __forceinline__ R to_end(int s) const { return by_number ? (R)window.end[s] : (R)1; }
-
-    __device__ void make_windows()
-    {
-        load_gates(0);
-        for (int s = cell_thread(); s < C; s += threads) {
-            R run = 1;
-            pairs()[s * (B + 1) + s % B] = run;
-            for (int t = s + 1; t < s / B * B + B; t++) {
-                run *= window.gate[t];
-                pairs()[t * (B + 1) + s % B] = run;
-            }
-        }
-        for (int n = cell_thread(); n < blocks * blocks; n += threads) {
-            R run = 1;
-            for (int b = n % blocks + 1; b < n / blocks; b++)
-                run *= window.tot[b];
-            between()[n] = run;
-        }
-    }
+    __device__ __forceinline__ R to_end(int s) const { return by_number ? (R)end_window()[s] : (R)1; }
 
     __device__ void load_numbers()
     {
@@ -347,26 +403,13 @@ template <class M> struct cell_chunk_rester {
                 known_number(n)[t] = given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
             }
         }
-        for (int n = cell_thread(); n < at_pairs - at_sums; n += threads)
+        for (int n = cell_thread(); n < at_gates - at_sums; n += threads)
             reals[at_sums + n] = 0;
         if constexpr (by_number) {
             for (int n = cell_thread(); n < at_values - at_derivatives; n += threads)
                 reals[at_derivatives + n] = 0;
-            make_windows();
+            make_windows(0);
         }
-    }
-
-    __device__ void load_gates(int k0)
-    {
-        constexpr int width = by_key ? K : 1;
-        for (int n = cell_thread(); n < C * width; n += threads) {
-            const int t = n / width, k = k0 + n % width;
-            const bool there = t < rows.valid && (!by_key || k < x.keys);
-            window.gate[n] = there ? cell_rows_load<M>(x.decay, rows.first + t, k) : (R)1;
-        }
-        cell_barrier();
-        window.make();
-        cell_barrier();
     }
 
     // The number that is left out of d_n as it is fetched.
@@ -396,7 +439,7 @@ template <class M> struct cell_chunk_rester {
     __device__ void add_known(values_tile &sum, int n, int64_t v0)
     {
         cell_barrier();
-        cell_chunk_stage<Part, C, C>(scores(readers - 1, 0), [&](int t, int s) -> R {
+        cell_chunk_stage<Part, C, C, threads>(scores(readers - 1, 0), [&](int t, int s) -> R {
             return cell_load<R>(record_part(record::l(n)) + t * C + s) * (R)known_number(n)[s];
         });
         if (!one_values())
@@ -440,25 +483,52 @@ template <class M> struct cell_chunk_rester {
 
     // ---- gradients of z ----
 
-    __device__ __forceinline__ void put_two(const cell_chunk_result &to, int t, int64_t k, int64_t extent, R a, R b)
-    {
-        if (!to.at || rows.first + t >= x.steps || k >= extent)
-            return;
-        const int64_t at = (rows.first + t) * to.row + k * to.element;
-        const R two[2] = {a, b};
-        if (to.element == 1 && k + 1 < extent) {
-            if (to.real && (uintptr_t)((R *)to.at + at) % (2 * sizeof(R)) == 0) {
-                cell_store_vec<2>((R *)to.at + at, two);
-                return;
-            }
-            if (!to.real && (uintptr_t)((Store *)to.at + at) % (2 * sizeof(Store)) == 0) {
-                cell_store_vec<2>((Store *)to.at + at, two);
-                return;
-            }
+    // Where rows of the chunk go, elements from k0 on.
+    struct writer {
+        unsigned char *at;
+        int64_t row, element; // bytes
+        bool real, two;       // of R; neighbours go together
+        int lines, left;      // rows that there are, and elements
+
+        __device__ __forceinline__ void one(unsigned char *p, R v) const
+        {
+            if (real)
+                *(R *)p = v;
+            else
+                cell_store((Store *)p, v);
         }
-        cell_chunk_put<M>(to, rows.first + t, k, a);
-        if (k + 1 < extent)
-            cell_chunk_put<M>(to, rows.first + t, k + 1, b);
+        // Two neighbours; k is even.
+        __device__ __forceinline__ void put(int t, int k, R a, R b) const
+        {
+            if (t >= lines || k >= left)
+                return;
+            unsigned char *const p = at + t * row + k * element;
+            if (two && k + 1 < left) {
+                const R pair[2] = {a, b};
+                if (real)
+                    cell_store_vec<2>((R *)p, pair);
+                else
+                    cell_store_vec<2>((Store *)p, pair);
+                return;
+            }
+            one(p, a);
+            if (k + 1 < left)
+                one(p + element, b);
+        }
+    };
+    __device__ __forceinline__ writer writes(const cell_chunk_result &to, int64_t k0, int64_t extent) const
+    {
+        constexpr int most = K > V ? K : V;
+        const int size = to.real ? (int)sizeof(R) : (int)sizeof(Store);
+        const int64_t row = to.row * size, left = x.steps - rows.first, there = extent - k0;
+        unsigned char *const at = (unsigned char *)to.at + rows.first * row + k0 * to.element * size;
+        return {at,
+                row,
+                to.element * size,
+                to.real,
+                to.element == 1 && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
+                !to.at ? 0 : (int)(left < C ? left : C),
+                (int)(there < most ? there : most)};
     }
 
     __device__ void put_known(int n, values_tile &sum, int64_t v0)
@@ -466,9 +536,10 @@ template <class M> struct cell_chunk_rester {
         const cell_chunk_gradient &to = g.known[n];
         if (to.number.at)
             sum.row_sums(known_sums(n), [&](int t, int v, R s) { return s * known_vector(n, t, v0 + v); });
+        const writer out = writes(to.vector, v0, x.values);
         sum.pairs([&](int t, int v, R &a, R &b) {
             const R by = known_number(n)[t];
-            put_two(to.vector, t, v0 + v, x.values, a * by, b * by);
+            out.put(t, v, a * by, b * by);
         });
     }
 
@@ -646,7 +717,8 @@ template <class M> struct cell_chunk_rester {
             need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
             sum.add(scores(f, n), column_part(n), 0, C, [](int t, int s) { return s <= t; });
         }
-        sum.pairs([&](int t, int k, R &a, R &b) { put_two(reader_result(f).vector, t, k0 + k, x.keys, a, b); });
+        const writer out = writes(reader_result(f).vector, k0, x.keys);
+        sum.pairs([&](int t, int k, R &a, R &b) { out.put(t, k, a, b); });
     }
 
     __device__ void make_column(int n, int k0)
@@ -672,7 +744,8 @@ template <class M> struct cell_chunk_rester {
             need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
             sum.add(scores(f, n).across(), reader_part(f), 0, C, [](int s, int t) { return s <= t; });
         }
-        sum.pairs([&](int t, int k, R &a, R &b) { put_two(g.column[n].vector, t, k0 + k, x.keys, a, b); });
+        const writer out = writes(g.column[n].vector, k0, x.keys);
+        sum.pairs([&](int t, int k, R &a, R &b) { out.put(t, k, a, b); });
     }
 
     // ---- the gradient of one gate a row ----
@@ -706,18 +779,18 @@ template <class M> struct cell_chunk_rester {
     {
         R y = 0, kept = 1, next = 0;
         for (int b = blocks - 1; b >= 0 && b * B + B - 1 > s; b--) {
-            R own[B], gate[B];
+            R own[B], factor[B];
             CELL_UNROLL
             for (int i = 0; i < B; i++) {
                 const int t = b * B + i;
                 own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
-                gate[i] = window.gate[t];
+                factor[i] = gate()[t];
             }
             CELL_UNROLL
             for (int i = B - 1; i >= 0; i--) {
                 y = own[i] + next * y;
                 own[i] = y;
-                next = gate[i];
+                next = factor[i];
             }
             CELL_UNROLL
             for (int i = 0; i < B; i++)
@@ -725,17 +798,17 @@ template <class M> struct cell_chunk_rester {
                     derivatives()[place(b * B + i, s)] = own[i];
         }
         for (int b = (s + 1) / B; b < blocks; b++) { // times what is kept from behind s up to the row before t
-            R own[B], gate[B];
+            R own[B], factor[B];
             CELL_UNROLL
             for (int i = 0; i < B; i++) {
                 const int t = b * B + i;
                 own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
-                gate[i] = t > s ? (R)window.gate[t] : (R)1;
+                factor[i] = t > s ? (R)gate()[t] : (R)1;
             }
             CELL_UNROLL
             for (int i = 0; i < B; i++) {
                 own[i] *= kept;
-                kept *= gate[i];
+                kept *= factor[i];
             }
             CELL_UNROLL
             for (int i = 0; i < B; i++)
@@ -764,22 +837,21 @@ template <class M> struct cell_chunk_rester {
     __device__ void load_slab(int k0)
     {
         cell_barrier();
-        load_gates(k0);
-        for (int n = cell_thread(); n < C * K; n += threads) {
-            const int t = n / K, k = n % K;
-            for (int f = 0; f < readers; f++) {
-                const R v = read_vector(f, t, k0 + k) * (R)reader_number(f)[t];
-                reader_value(f)[t * line + k] = v;
-                cell_store(reader_part(f).place(t, k), v * window.front(t, k, before(f)));
+        make_windows(k0);
+        for (int i = 0; i < readers + additions; i++) {
+            const cell_rows vector = i < readers ? reader(i).vector : x.addition[i - readers].column.vector;
+            const cell_smem<R> number = reals + i * C;
+            const int64_t extent = x.keys;
+            for (int n = cell_thread(); n < C * K; n += threads) {
+                const int t = n / K, k = n % K;
+                const R v = cell_chunk_load<M>(vector, rows, t, k0 + k, extent) * (R)number[t];
+                reader_value(i)[t * line + k] = v;
+                cell_store(reader_part(i).place(t, k),
+                           v * (i < readers ? front_window(t, k, before(i)) : (R)suf()[t * K + k]));
             }
-            for (int c = 0; c < additions; c++) {
-                const R v = column_vector(c, t, k0 + k) * (R)column_number(c)[t];
-                column_value(c)[t * line + k] = v;
-                cell_store(column_part(c).place(t, k), v * (R)window.suf[t * K + k]);
-            }
-            front()[t * line + k] = 0;
-            behind()[t * line + k] = 0;
         }
+        for (int n = cell_thread(); n < 2 * C * line; n += threads)
+            front()[n] = 0;
         for (int n = cell_thread(); n < real_count - at_across; n += threads)
             reals[at_across + n] = 0;
         sum_states(k0);
@@ -815,7 +887,7 @@ template <class M> struct cell_chunk_rester {
         for (int b = 0; b < blocks; b++) {
             sum.block_sums(
                 [&](int t, int k, R s) {
-                    return s * (R)reader_value(f)[t * line + k] * window.front(t, k, before(f));
+                    return s * (R)reader_value(f)[t * line + k] * front_window(t, k, before(f));
                 },
                 [&](int block, int k, R s) {
                     if (block > b) {
@@ -825,13 +897,13 @@ template <class M> struct cell_chunk_rester {
                 });
             sum.each([&](int t, int k, R &s) {
                 if (t / B > b)
-                    s *= (R)window.tot[b * K + k];
+                    s *= (R)tot()[b * K + k];
             });
             for (int n = 0; n < additions; n++)
                 sum.add(scores(f, n), column_part(n), b * B, b * B + B, [](int t, int s) { return s < t; });
         }
         sum.each([&](int t, int k, R &s) {
-            reader_gradient(f)[t * line + k] = s * window.front(t, k, before(f));
+            reader_gradient(f)[t * line + k] = s * front_window(t, k, before(f));
             const int up_to = before(f) ? t - 1 : t;
             if (up_to / B == t / B && up_to >= 0) {
                 const R had = front()[up_to * line + k];
@@ -848,7 +920,7 @@ template <class M> struct cell_chunk_rester {
         sum.clear();
         add_column_end(sum, n, k0);
         sum.block_sums(
-            [&](int s, int k, R v) { return v * (R)column_value(n)[s * line + k] * (R)window.suf[s * K + k]; },
+            [&](int s, int k, R v) { return v * (R)column_value(n)[s * line + k] * (R)suf()[s * K + k]; },
             [&](int block, int k, R v) {
                 const R had = ends()[block * K + k];
                 ends()[block * K + k] = had + v;
@@ -856,61 +928,75 @@ template <class M> struct cell_chunk_rester {
         for (int b = blocks - 1; b > 0; b--) {
             sum.each([&](int s, int k, R &v) {
                 if (s / B < b)
-                    v *= (R)window.tot[b * K + k];
+                    v *= (R)tot()[b * K + k];
             });
             for (int f = 0; f < readers; f++)
                 sum.add(scores(f, n).across(), reader_part(f), b * B, b * B + B,
                         [](int s, int t) { return s < t; });
         }
         sum.each([&](int s, int k, R &v) {
-            column_gradient(n)[s * line + k] = v * (R)window.suf[s * K + k];
+            column_gradient(n)[s * line + k] = v * (R)suf()[s * K + k];
             const R had = behind()[s * line + k];
             behind()[s * line + k] = had + v * (R)column_value(n)[s * line + k];
         });
     }
 
-    // Rows of one block, by one thread for each key. da: the block's gates' gradients.
+    // Rows of one block, by one thread for each key. da: the block's gates' gradients. What a row does not see is
+    // 0 in dA.
     __device__ void add_block(int first, int k, R (&da)[B])
     {
-        R gate[B], kept[B], sum[B];
+        R own[B], f[readers][B], df[readers][B] = {};
         CELL_UNROLL
-        for (int i = 0; i < B; i++)
-            gate[i] = window.gate[(first + i) * K + k];
-        for (int n = 0; n < additions; n++)
+        for (int i = 0; i < B; i++) {
+            own[i] = gate()[(first + i) * K + k];
+            CELL_UNROLL
+            for (int r = 0; r < readers; r++)
+                f[r][i] = reader_value(r)[(first + i) * line + k];
+        }
+        for (int n = 0; n < additions; n++) {
+            CELL_UNROLL_BY(1)
             for (int s = 0; s < B; s++) {
                 const R c = column_value(n)[(first + s) * line + k];
-                R run = 1;
+                R kept[B], sum[B], run = 1, y = 0, dc = 0;
                 CELL_UNROLL
-                for (int t = 0; t < B; t++) { // G[t, s], and what is read through it
-                    run = t <= s ? (R)1 : run * gate[t];
+                for (int t = 0; t < B; t++) {                   // G[t, s], and what is read through it
+                    run = t <= s ? (R)1 : run * own[t];
                     kept[t] = run;
                     sum[t] = 0;
-                }
-                for (int f = 0; f < readers; f++) {
+                    if (t < s)
+                        continue;
                     CELL_UNROLL
-                    for (int t = 0; t < B; t++) {
-                        const int reads_at = before(f) ? t + 1 : t;
-                        if (t < s || reads_at >= B)
+                    for (int r = 0; r < readers; r++) {
+                        const int at = before(r) ? t + 1 : t;
+                        if (at >= B)
                             continue;
-                        const int row = first + reads_at;
-                        const R dA = cell_load<R>(scores(f, n).place(row, first + s));
-                        sum[t] += dA * (R)reader_value(f)[row * line + k];
-                        const R had = reader_gradient(f)[row * line + k];
-                        reader_gradient(f)[row * line + k] = had + dA * kept[t] * c;
+                        const R dA = cell_load<R>(scores(r, n).place(first + at, first + s));
+                        sum[t] += dA * f[r][at < B ? at : t];
+                        df[r][at < B ? at : t] += dA * run * c;
                     }
                 }
-                R y = 0;
                 CELL_UNROLL
                 for (int t = B - 1; t >= 0; t--) {
                     if (t < s)
                         continue;
-                    y = sum[t] + (t + 1 < B ? gate[t + 1] : (R)0) * y;
+                    y = sum[t] + (t + 1 < B ? own[t + 1 < B ? t + 1 : t] : (R)0) * y;
                     if (t > s)
-                        da[t] += y * kept[t - 1] * c;
+                        da[t] += y * kept[t > 0 ? t - 1 : 0] * c;
+                    else
+                        dc = y;
                 }
                 const R had = column_gradient(n)[(first + s) * line + k];
-                column_gradient(n)[(first + s) * line + k] = had + y;
+                column_gradient(n)[(first + s) * line + k] = had + dc;
             }
+        }
+        CELL_UNROLL
+        for (int r = 0; r < readers; r++) {
+            CELL_UNROLL
+            for (int i = 0; i < B; i++) {
+                const R had = reader_gradient(r)[(first + i) * line + k];
+                reader_gradient(r)[(first + i) * line + k] = had + df[r][i];
+            }
+        }
     }
 
     // Windows that go out of the block on one side or on both.
@@ -920,19 +1006,19 @@ template <class M> struct cell_chunk_rester {
         R y = 0, run = 0, whole = 0;
         for (int t = B - 1; t >= 0; t--) {
             y = (R)front()[(first + t) * line + k] +
-                (t + 1 < B ? (R)window.gate[(first + t + 1) * K + k] : (R)0) * y;
-            da[t] += y * window.front(first + t, k, true);
+                (t + 1 < B ? (R)gate()[(first + t + 1) * K + k] : (R)0) * y;
+            da[t] += y * front_window(first + t, k, true);
         }
         for (int b = blocks; b > block; b--) {
             R between = across()[(b * blocks + block) * K + k];
             for (int i = block + 1; i < b; i++)
-                between *= (R)window.tot[i * K + k];
+                between *= (R)tot()[i * K + k];
             whole += between;
         }
         for (int t = 0; t < B; t++) {
             if (t > 0)
-                run = (R)window.gate[(first + t - 1) * K + k] * run + (R)behind()[(first + t - 1) * line + k];
-            da[t] += (run + whole * window.front(first + t, k, true)) * (R)window.suf[(first + t) * K + k];
+                run = (R)gate()[(first + t - 1) * K + k] * run + (R)behind()[(first + t - 1) * line + k];
+            da[t] += (run + whole * front_window(first + t, k, true)) * (R)suf()[(first + t) * K + k];
         }
     }
 
@@ -942,46 +1028,54 @@ template <class M> struct cell_chunk_rester {
             R run = ends()[blocks * K + k];
             for (int b = 0; b < blocks; b++) {
                 across()[(blocks * blocks + b) * K + k] = run;
-                run = run * (R)window.tot[b * K + k] + (R)ends()[b * K + k];
+                run = run * (R)tot()[b * K + k] + (R)ends()[b * K + k];
             }
         }
         cell_barrier();
+        const writer out = writes(g.decay, k0, x.keys);
         for (int job = cell_thread(); job < blocks * K; job += threads) {
             const int first = job / K * B, k = job % K;
             R da[B] = {};
             add_block(first, k, da);
             add_across(first, k, da);
+            CELL_UNROLL
             for (int t = 0; t < B; t++)
-                if (g.decay.at && rows.first + first + t < x.steps && k0 + k < x.keys)
-                    cell_chunk_put<M>(g.decay, rows.first + first + t, k0 + k,
-                                      first + t < rows.valid ? da[t] : (R)0);
+                if (first + t < out.lines && k < out.left)
+                    out.one(out.at + (first + t) * out.row + k * out.element, first + t < rows.valid ? da[t] : (R)0);
         }
         cell_barrier();
     }
 
-    __device__ void put_slab(int k0)
+    // Gradients of a vector and, added up, of its numbers.
+    __device__ void put_vector(const cell_chunk_gradient &to, const cell_chunk_vector &of, cell_smem<R> gradient,
+                               cell_smem<R> number, cell_smem<R> sums, int k0)
     {
+        const writer out = writes(to.vector, k0, x.keys);
+        const cell_rows vector = of.vector;
+        const bool numbers = to.number.at;
         for (int n = cell_thread(); n < C * K / 2; n += threads) {
             const int t = n / (K / 2), k = n % (K / 2) * 2;
-            for (int f = 0; f < readers; f++) {
-                const R by = reader_number(f)[t], a = reader_gradient(f)[t * line + k],
-                        b = reader_gradient(f)[t * line + k + 1];
-                put_two(reader_result(f).vector, t, k0 + k, x.keys, a * by, b * by);
-            }
-            for (int c = 0; c < additions; c++) {
-                const R by = column_number(c)[t], a = column_gradient(c)[t * line + k],
-                        b = column_gradient(c)[t * line + k + 1];
-                put_two(g.column[c].vector, t, k0 + k, x.keys, a * by, b * by);
+            const R by = number[t], a = gradient[t * line + k], b = gradient[t * line + k + 1];
+            out.put(t, k, a * by, b * by);
+            if (!numbers)
+                continue;
+            R sum = a * cell_chunk_load<M>(vector, rows, t, k0 + k, x.keys) +
+                    b * cell_chunk_load<M>(vector, rows, t, k0 + k + 1, x.keys);
+            CELL_UNROLL
+            for (int i = 1; i < K / 2; i *= 2)
+                sum += cell_shfl_xor(sum, i);
+            if (n % (K / 2) == 0) {
+                const R had = sums[t];
+                sums[t] = had + sum;
             }
         }
-        for (int t = cell_thread(); t < C; t += threads) {
-            for (int f = 0; f < readers; f++)
-                for (int k = 0; reader_result(f).number.at && k < K; k++)
-                    reader_sums(f)[t] += (R)reader_gradient(f)[t * line + k] * read_vector(f, t, k0 + k);
-            for (int c = 0; c < additions; c++)
-                for (int k = 0; g.column[c].number.at && k < K; k++)
-                    column_sums(c)[t] += (R)column_gradient(c)[t * line + k] * column_vector(c, t, k0 + k);
-        }
+    }
+    __device__ void put_slab(int k0)
+    {
+        for (int f = 0; f < readers; f++)
+            put_vector(reader_result(f), reader(f), reader_gradient(f), reader_number(f), reader_sums(f), k0);
+        for (int n = 0; n < additions; n++)
+            put_vector(g.column[n], x.addition[n].column, column_gradient(n), column_number(n), column_sums(n), k0);
     }
 
     __device__ void make_slab(int k0)
@@ -1074,7 +1168,7 @@ template <class M> struct cell_chunk_rester {
     }
 };
 
-// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence;
+// Grid: a block of cell_chunk_rester<M>::threads for each chunk of each head of each sequence;
 // cell_chunk_rester<M>::smem() bytes.
 template <class M> __device__ void cell_chunk_finish(const cell_chunk_backward<M> &g, int64_t chunk)
 {

@@ -96,7 +96,7 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
 {
     cell_chunk_walk_back<M>(head_of<M>(args), cell_block_index(0) % args.size[0] * M::values);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threads)
     k_rest(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_finish<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
@@ -491,7 +491,7 @@ public:
         args.size[0] = cell_chunk_count(n.steps, M::rows);
         if (grid)
             launch(name, k_rest<M>, args,
-                   Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_rester<M>::smem()});
+                   Shape{grid, (unsigned)cell_chunk_rester<M>::threads, (size_t)cell_chunk_rester<M>::smem()});
         compare();
         close_group();
     }
