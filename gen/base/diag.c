@@ -2,6 +2,7 @@
  * messages in the order of the source, each with its line and a caret range, notes behind the message they
  * belong to, the same message once. Guaranteed: whatever bytes a source holds, what is printed is short lines
  * of valid UTF-8. */
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -148,6 +149,14 @@ void diag_chain(Compiler *c, const CallSite *chain)
 {
     if (c->diags.len)
         c->diags.data[c->diags.len - 1].chain = chain;
+}
+
+void diag_fix(Compiler *c, Span at, const char *fix)
+{
+    if (!c->diags.len || !fix)
+        return;
+    c->diags.data[c->diags.len - 1].fix_span = at;
+    c->diags.data[c->diags.len - 1].fix = fix;
 }
 
 static int min3(int a, int b, int c)
@@ -398,6 +407,21 @@ void diag_print(Compiler *c, FILE *out)
     fflush(out);
 }
 
+static jmp_buf *way_out;          /* of bug, or NULL */
+
+bool survives(void (*run)(void *), void *with)
+{
+    jmp_buf here, *outer = way_out;
+    volatile bool ended = false;
+    if (setjmp(here) == 0) {
+        way_out = &here;
+        run(with);
+        ended = true;
+    }
+    way_out = outer;
+    return ended;
+}
+
 void bug(Compiler *c, const char *pass, const char *fmt, ...)
 {
     if (c)
@@ -408,5 +432,8 @@ void bug(Compiler *c, const char *pass, const char *fmt, ...)
     const char *text = arena_text(arena, fmt, ap);
     va_end(ap);
     say(DIAG_ERROR, says_json() ? NULL : "bug", says_json() ? "bug in pass %s: %s" : "in pass %s: %s", pass, text);
+    arena_free(arena);
+    if (way_out)
+        longjmp(*way_out, 1);
     exit(70);
 }

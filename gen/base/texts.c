@@ -239,6 +239,15 @@ const char *text_load(Compiler *c, TextKind kind, const char *path, size_t *len,
     return kept->text;
 }
 
+void text_put(Compiler *c, const char *path, const char *text, size_t len)
+{
+    struct stat st;
+    Text *kept = add(c, TEXT_SPEC, path, text, len);
+    kept->of_file = stat(path, &st) == 0;
+    kept->device = kept->of_file ? st.st_dev : 0;
+    kept->inode = kept->of_file ? st.st_ino : 0;
+}
+
 bool text_is_there(const Compiler *c, const char *path)
 {
     struct stat st;

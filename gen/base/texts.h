@@ -23,6 +23,8 @@ void texts_release(Compiler *c);
  * "read"). What is imported is a regular file, and its name ends in .cell behind symbolic links too, so that
  * no message quotes a line of anything else; a spec that a user names may be a pipe. */
 const char *text_load(Compiler *c, TextKind kind, const char *path, size_t *len, const char **what, const char **why);
+/* Keeps a text under its path before anything reads it, in the place of the file if there is one: what an editor has. */
+void text_put(Compiler *c, const char *path, const char *text, size_t len);
 /* Is there a text of that path, among what was kept or, unless that is a pack, as a file? A directory is
  * none. */
 bool text_is_there(const Compiler *c, const char *path);

@@ -11,6 +11,12 @@
 void explain_summary(const Plan *p, Module *step, Buf *out);
 /* Its rows, a label and words each; a row without a label goes on with the one before. */
 Table explain_rows(const Plan *p, Module *step);
+/* Its words on the schedule, the work of a step and the memory. */
+typedef struct ExplainLine { const char *schedule, *work, *memory; } ExplainLine;
+ExplainLine explain_line(const Plan *p);
+/* Gives for each value of the spec that forward computes its name, and when: "computed at each step, in the walk over time",
+ * "read from W", ... */
+void explain_when(const Plan *p, void (*give)(void *with, const char *name, const char *when), void *with);
 /* ---- explain.c: these, and all the rest. */
 void explain(const Plan *p, Module *step, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */

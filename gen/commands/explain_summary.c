@@ -24,6 +24,13 @@ static Operations operations_of(const Program *pr)
     return n;
 }
 
+/* Is it a named value of the spec that forward computes? */
+static bool is_named_value(const Explain *e, NodeId id)
+{
+    const Node *x = &e->m->nodes.data[id];
+    return e->forward[id] && x->kind == N_ARRAY && x->name && !strchr(x->name, '.') && !e->p->is_alias[id];
+}
+
 /* Named values of the spec that forward computes in a phase. */
 static const char *names_in(const Explain *e, Phase phase)
 {
@@ -32,8 +39,7 @@ static const char *names_in(const Explain *e, Phase phase)
     int n = 0;
     for (NodeId id = 0; id < e->p->n_nodes; id++) {
         const Node *x = &e->m->nodes.data[id];
-        bool mine = e->forward[id] && x->kind == N_ARRAY && x->name && !strchr(x->name, '.') && !e->p->is_alias[id];
-        if (!mine || pr->phase[id] != phase)
+        if (!is_named_value(e, id) || pr->phase[id] != phase)
             continue;
         if (n++ < NAMES_SHOWN)
             buf_f(&b, "%s%s", n > 1 ? ", " : "", x->name);
@@ -196,4 +202,51 @@ Table explain_rows(const Plan *p, Module *step)
 {
     Explain e = explain_of(p, &(Buf){ .arena = p->m->arena });
     return summary_of(&e, step);
+}
+
+ExplainLine explain_line(const Plan *p)
+{
+    Buf unused = { .arena = p->m->arena };
+    Explain e = explain_of(p, &unused);
+    return (ExplainLine) { intern_f(e.c, "%s: %s", p->schedule->name, p->schedule->what), work_words(&e), memory_words(&e) };
+}
+
+/* "computed at each step, ..."; NULL: the phase is none. */
+static const char *phase_words(const Explain *e, Phase phase)
+{
+    static const char *const words[] = {
+        [PHASE_NONE] = NULL,
+        [PHASE_PARAM] = "computed once a call",
+        [PHASE_BEFORE] = "computed for all steps at once, before the walk over time",
+        [PHASE_DURING] = "computed at each step, in the walk over time",
+        [PHASE_AFTER] = "computed for all steps at once, after the walk over time",
+    };
+    bool walks = names_in(e, PHASE_DURING) != NULL;
+    return !walks && words[phase] && phase != PHASE_PARAM ? "computed for all steps at once" : words[phase];
+}
+
+/* The same of a value that is read in place of others. */
+static const char *alias_when(const Explain *e, NodeId id)
+{
+    Read r;
+    if (!plan_resolve(e->p, id, &r))
+        return "a number";
+    if (r.is_tensor)
+        return intern_f(e->c, "read from %s", e->m->tensors.data[r.id].name);
+    const char *words = phase_words(e, e->p->program[FORWARD].phase[r.id]);
+    return words ? intern_f(e->c, "a part of %s, %s", explain_value(e, r.id), words) : NULL;
+}
+
+void explain_when(const Plan *p, void (*give)(void *with, const char *name, const char *when), void *with)
+{
+    Buf unused = { .arena = p->m->arena };
+    Explain e = explain_of(p, &unused);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        const Node *x = &e.m->nodes.data[id];
+        bool alias = e.forward[id] && x->kind == N_ARRAY && x->name && !strchr(x->name, '.') && p->is_alias[id];
+        const char *when = alias ? alias_when(&e, id)
+                           : is_named_value(&e, id) ? phase_words(&e, p->program[FORWARD].phase[id]) : NULL;
+        if (when)
+            give(with, x->name, when);
+    }
 }

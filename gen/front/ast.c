@@ -459,8 +459,10 @@ Stmt *stmt_fn(Parser *p, bool adjoint, Token name, const TokenVec *params, const
         vec_push(p->c->arena, &s->params, params->data[i].text);
         vec_push(p->c->arena, &s->param_spans, params->data[i].span);
     }
-    for (int i = 0; held && i < held->len; i++)
+    for (int i = 0; held && i < held->len; i++) {
         vec_push(p->c->arena, &s->held, held->data[i].text);
+        vec_push(p->c->arena, &s->held_spans, held->data[i].span);
+    }
     if (results) {
         s->lhs = *results;
         s->brackets = true;

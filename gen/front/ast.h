@@ -95,6 +95,7 @@ struct Stmt {
     Vec(const char *) params;     /* FN */
     Vec(Span) param_spans;
     Vec(const char *) held;       /* FN: parameters after ';' (adjoint fn f(u; g)) */
+    Vec(Span) held_spans;
     StmtVec body;                 /* CELL, FN block, WHEN, REPEAT */
     StmtVec other;                /* WHEN: else */
     bool has_body;                /* FN: block form */
@@ -109,6 +110,13 @@ const Expr *ast_initial(Compiler *c, const Expr *init);
 /* The cell called `name`, or as SPEC:NAME said it (c->cell), or else the file's only one. NULL after a diagnostic; without one where
  * the file has no cell and none is `required`. */
 const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool required);
+
+/* The words of the language, from 0 on, NULL behind the last: those that begin a statement, and the reductions (tokens.c);
+ * types of tensors (declare.c); initialisers (initialiser.c). */
+const char *statement_word_at(int i);
+const char *reduction_at(int i);
+const char *tensor_type_at(int i);
+const char *initialiser_at(int i);
 
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);

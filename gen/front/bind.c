@@ -117,9 +117,10 @@ static bool implicit_is_mistaken(Binding *b, const Expr *e)
                    : strcmp(e->name, "eye") == 0
                        ? intern_f(b->f->c, "write state %s[i:N, j:N] = i == j", state)
                        : "initialisers are of params, and a state may start with one, as in h0[i]");
-    else if (near)
+    else if (near) {
         BIND_ERROR(b, e->span, "unknown name '%s'; did you mean '%s'?", e->name, near);
-    else
+        diag_fix(b->f->c, e->name_span, near);
+    } else
         return false;
     return true;
 }
@@ -221,6 +222,7 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
         else
             BIND_ERROR(b, e->span, "index '%s' is free: it is bound neither on the left nor by a reduction",
                        e->name);
+        diag_fix(f->c, e->name_span, index);
         return bad(b, e);
     }
     if (is_named(b, e->name, "t") || is_named(b, e->name, "T")) {
@@ -468,10 +470,15 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
     for (int i = 0; i < names.len && !near; i++)
         near = strcasecmp(e->name, names.data[i]) == 0 ? names.data[i] : NULL;
     near = near ? near : suggest(e->name, names.data, names.len);
-    const char *more = in_std(f->c, e->name) ? "; it is in std.cell: import \"std.cell\";"
+    bool std = in_std(f->c, e->name);
+    const char *more = std ? "; it is in std.cell: import \"std.cell\";"
                        : here                ? intern_f(f->c, ": %s", here)
                        : near                ? intern_f(f->c, "; did you mean '%s'?", near) : "";
     BIND_ERROR(b, e->name_span, "unknown function '%s'%s", e->name, more);
+    if (std && e->span.file == f->cell->span.file)
+        diag_fix(f->c, (Span){ e->span.file, f->cell->span.lo, f->cell->span.lo }, "import \"std.cell\";\n\n");
+    else if (!here)
+        diag_fix(f->c, e->name_span, near);
     if (!*more)
         note_functions(b, e->name_span, names.data, names.len);
     return bad(b, e);
@@ -602,6 +609,8 @@ static Symbol *result_of_block(Binding *b, const Expr *e, const Stmt *fn, const 
         BIND_ERROR(b, e->member_span,
                    near ? "fn '%s' has no result '%s'; did you mean '%s'?" : "fn '%s' has no result '%s'",
                    fn->name, e->member, other);
+    if (e->member && near && !is_member(inst, own))
+        diag_fix(b->f->c, e->member_span, other);
     FLAT_NOTE(b->f, fn->name_span, "fn '%s' is defined here", fn->name);
     return NULL;
 }

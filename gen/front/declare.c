@@ -155,6 +155,11 @@ static bool complex_type(const Flat *f, const char *name, Dtype *out)
 enum { N_TYPES = 8 };
 static const char *const type_names[N_TYPES] = { "f32", "bf16", "f16", "f64", "i32", "c64", "c128", "complex" };
 
+const char *tensor_type_at(int i)
+{
+    return i < N_TYPES ? type_names[i] : NULL;
+}
+
 bool is_tensor_type(const char *name)
 {
     for (int i = 0; i < N_TYPES; i++)
@@ -203,6 +208,7 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
                near ? "unknown type '%s'; did you mean '%s'?"
                     : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128 and complex",
                s->text, near);
+    diag_fix(f->c, s->text_span, near);
     return false;
 }
 

@@ -84,6 +84,7 @@ static void check_adjoint(Flat *f, const FnDef *a)
         const char *near = suggest(s->name, f->fn_names.data, f->fn_names.len);
         FLAT_ERROR(f, NULL, s->name_span, near ? "there is no fn '%s'; did you mean '%s'?" : "there is no fn '%s'",
                    s->name, near);
+        diag_fix(f->c, s->name_span, near);
         return;
     }
     if (def->scope != a->scope || def->imported != a->imported)
@@ -192,9 +193,10 @@ static void wrong_definition_type(Flat *f, const Stmt *s, const CallSite *chain)
     if (is_tensor_type(s->text))
         FLAT_ERROR(f, chain, s->text_span, "a definition is stored as --dtype says, ': dtype', or has no type; '%s' is for "
                    "inputs, params and outputs", s->text);
-    else if (suggest(s->text, &right, 1))
+    else if (suggest(s->text, &right, 1)) {
         FLAT_ERROR(f, chain, s->text_span, "unknown type '%s'; did you mean '%s'?", s->text, right);
-    else
+        diag_fix(f->c, s->text_span, right);
+    } else
         FLAT_ERROR(f, chain, s->text_span, "unknown type '%s'; a definition is stored as --dtype says, ': dtype', or has no type",
                    s->text);
 }
@@ -241,6 +243,7 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
         FLAT_ERROR(f, chain, s->name_span,
                    near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'", s->name,
                    near);
+        diag_fix(f->c, s->name_span, near);
         return;
     }
     if (t && target_is_wrong(f, s, t, chain))

@@ -85,6 +85,7 @@ static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const Call
                near ? "'%s' is not a choice of option '%s'; did you mean '%s'?"
                     : "'%s' is not a choice of option '%s': there are %s",
                e->name, option->name, near ? near : list.data);
+    diag_fix(f->c, e->span, near);
     FLAT_NOTE(f, option->span, "option '%s' is declared here", option->name);
     return false;
 }

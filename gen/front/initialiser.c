@@ -21,6 +21,11 @@ static const Initialiser initialisers[] = {
     { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
 };
 
+const char *initialiser_at(int i)
+{
+    return i < (int)(sizeof initialisers / sizeof *initialisers) ? initialisers[i].name : NULL;
+}
+
 bool is_initialiser(const char *name)
 {
     for (size_t i = 0; i < sizeof initialisers / sizeof *initialisers; i++)
@@ -258,4 +263,5 @@ void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
                : near ? "unknown initialiser '%s'; did you mean '%s'?"
                       : "unknown initialiser '%s'; there are %s",
                s->init->name, here ? here : near ? near : list);
+    diag_fix(f->c, s->init->name_span, near);
 }

@@ -166,9 +166,10 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
                    indices);
     else if (strcmp(what, "name") == 0 && foreign_value(name) && !(near && strcasecmp(near, name) == 0))
         FLAT_ERROR(f, chain, span, "unknown name '%s': %s", name, foreign_value(name));
-    else if (near)
+    else if (near) {
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
-    else
+        diag_fix(f->c, span, near);
+    } else
         FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
                    strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");
     if (m && in_cell && (m->inside || m->stmt->kind != S_EQ))

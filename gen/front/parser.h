@@ -84,7 +84,8 @@ const char *nearest_statement(const char *word);
 void note_open(Parser *p, const Opened *o);
 /* First byte at or after `at` that is neither blank nor comment. */
 uint32_t skip_blank(const Source *src, uint32_t at);
-void error_at(Parser *p, Span span, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* False where nothing is said, of what an error before explains. */
+bool error_at(Parser *p, Span span, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void give_up(Parser *p, Span span, const char *why);
 
 /* syntax_errors.c: what is said when the grammar cannot go on. */

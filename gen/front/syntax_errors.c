@@ -154,10 +154,10 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
     /* `imput x[D];`: the statement's first word is no keyword, and a name follows. */
     if (t->code == NAME && p->prev.code == NAME && p->prev.span.lo == p->stmt.span.lo) {
         const char *near = foreign_statement(p->prev.text) ? NULL : nearest_statement(p->prev.text);
-        if (near)
-            error_at(p, p->prev.span, "no statement begins with '%s'; did you mean '%s'?", p->prev.text,
-                     near);
-        else if (foreign_statement(p->prev.text))
+        if (near) {
+            if (error_at(p, p->prev.span, "no statement begins with '%s'; did you mean '%s'?", p->prev.text, near))
+                diag_fix(p->c, p->prev.span, near);
+        } else if (foreign_statement(p->prev.text))
             error_at(p, p->prev.span, "no statement begins with '%s': %s", p->prev.text,
                      foreign_statement(p->prev.text));
         else
@@ -464,6 +464,12 @@ static bool explain_step(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
+static void error_with_fix(Parser *p, Span at, const char *fix, const char *text)
+{
+    if (error_at(p, at, "%s", text))
+        diag_fix(p->c, at, fix);
+}
+
 static bool explain_operator(Parser *p, const Token *t, const Expected *e)
 {
     int before = p->prev.code;
@@ -472,17 +478,17 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     if (t->code == '=' && in_brackets(p) && p->stmt_code == NAME && !e->expression)
         return explain_open(p, t);
     if (t->code == '=' && before == ':' && p->prev.span.hi == t->span.lo && e->name)
-        error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi},
-                 "there is no ':='; a value is defined once, with '='");
+        error_with_fix(p, (Span){p->file, p->prev.span.lo, t->span.hi}, "=",
+                       "there is no ':='; a value is defined once, with '='");
     else if (!(e->equals && (assigns(p, t) || t->code == EQ)) && explain_foreign_operator(p, t))
         return true;
     else if (t->code == '=' && p->nopen && p->open[p->nopen - 1].with == '(' && before == NAME)
         error_at(p, t->span,
                  "'=' defines a value; to compare, write '=='; arguments have no names, they stand in order");
     else if (t->code == '=' && !e->expression && !e->equals)
-        error_at(p, t->span, "'=' defines a value; to compare, write '=='");
+        error_with_fix(p, t->span, "==", "'=' defines a value; to compare, write '=='");
     else if (t->code == EQ && e->equals)
-        error_at(p, t->span, "an equation is written with '='; '==' compares");
+        error_with_fix(p, t->span, "=", "an equation is written with '='; '==' compares");
     else if (e->equals && assigns(p, t))
         error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1},
                  "there is no '%c='; a value is defined once, with '='; what changes from step to step is a "

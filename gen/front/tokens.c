@@ -31,6 +31,16 @@ static const struct {
     {"min", R_MIN}, {"prod", R_PROD}, {"softmax", R_SOFTMAX},
 };
 
+const char *statement_word_at(int i)
+{
+    return i < NWORDS ? statement_words[i].text : NULL;
+}
+
+const char *reduction_at(int i)
+{
+    return i < (int)(sizeof reductions / sizeof *reductions) ? reductions[i].text : NULL;
+}
+
 /* ---- looking ahead in the text ---- */
 
 static bool word_start(char ch)
@@ -125,10 +135,10 @@ static bool statement_begins(const Source *src, uint32_t at)
 
 /* ---- errors ---- */
 
-void error_at(Parser *p, Span span, const char *fmt, ...)
+bool error_at(Parser *p, Span span, const char *fmt, ...)
 {
     if (p->gave_up || (p->quiet && p->nopen >= p->quiet))
-        return;
+        return false;
     char text[400];
     va_list ap;
     va_start(ap, fmt);
@@ -137,6 +147,7 @@ void error_at(Parser *p, Span span, const char *fmt, ...)
     diag(p->c, DIAG_ERROR, span, "%s", text);
     if (p->c->errors - p->errors_before >= MAX_SYNTAX_ERRORS)
         give_up(p, span, "too many errors: the rest of the file is not read");
+    return !p->gave_up;
 }
 
 void give_up(Parser *p, Span span, const char *why)
@@ -307,12 +318,12 @@ static Token inserted_end(Parser *p)
         close_brackets(p);
         return end;
     }
-    if (!p->stmt_bad)
-        error_at(p, end.span, "expected ';' after %s%s", statement_text(p->stmt_code),
-                 quotient_behind(p, end.span.hi) ? ": what stands behind '//' is a comment; a quotient that "
-                                                   "is rounded down is floor(a / b), of whole numbers div(a, "
-                                                   "b)"
-                                                 : "");
+    bool quotient = quotient_behind(p, end.span.hi);
+    if (!p->stmt_bad && error_at(p, end.span, "expected ';' after %s%s", statement_text(p->stmt_code),
+                                 quotient ? ": what stands behind '//' is a comment; a quotient that is rounded down is "
+                                            "floor(a / b), of whole numbers div(a, b)"
+                                          : "") && !quotient)
+        diag_fix(p->c, end.span, ";");
     p->stmt_bad = true;
     return end;
 }
