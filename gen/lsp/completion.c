@@ -353,7 +353,8 @@ static void add_at(List *l, const NameTable *t, const Region *at, const Before *
             add(l, "input", ITEM_KEYWORD, "without a gradient", language_word(l->c, "input"));
             add(l, "param", ITEM_KEYWORD, "without a gradient", language_word(l->c, "param"));
         }
-        if (letter(last) || last == ']')
+        const char *before = letter(last) ? word_before(l->c, b, where + 1) : NULL;
+        if (last == ']' || (before && !is_one_of(before, data)))      /* behind a declared name */
             add(l, "in", ITEM_KEYWORD, "a range", language_word(l->c, "in"));
         return;
     }
