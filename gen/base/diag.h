@@ -21,7 +21,8 @@ typedef struct CallSite { Span span; const char *fn; const struct CallSite *oute
 /* DIAG_PERF prints "performance warning" */
 typedef enum { DIAG_ERROR, DIAG_WARNING, DIAG_PERF, DIAG_NOTE } DiagLevel;
 
-/* A note belongs to the diag before it. fix: what to write in the place of fix_span, which mends it; NULL: not known. */
+/* A note belongs to the diag before it. fix: what to write in the place of fix_span, which mends it; NULL:
+ * not known. */
 typedef struct Diag {
     DiagLevel level;
     Span span;
@@ -34,12 +35,12 @@ typedef struct Diag {
 /* -> file number; text is copied */
 int source_add(Compiler *c, const char *path, const char *text, size_t len);
 int source_load(Compiler *c, const char *path);                         /* -> file number or -1 with a diag */
-int source_import(Compiler *c, const char *path, Span at);              /* the same of what is imported there */
+int source_import(Compiler *c, const char *path, Span at);          /* the same of what is imported there */
 void source_position(const Source *s, uint32_t offset, int *line, int *column);   /* both from 1 */
 void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
-void diag_fix(Compiler *c, Span at, const char *fix);             /* likewise a text that mends it; NULL: none */
+void diag_fix(Compiler *c, Span at, const char *fix);          /* likewise a text that mends it; NULL: none */
 /* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
 const char *suggest(const char *name, const char *const *names, int n);
 /* "error" and so on. */
@@ -48,8 +49,8 @@ const char *level_word(DiagLevel level);
 void diag_print(Compiler *c, FILE *out);
 /* One object on a line: a diagnostic and the notes behind it. */
 void diag_json(const Compiler *c, const Diag *first, int count, FILE *out);
-/* Runs `run`; true when it came to its end, false when it found a bug of cellc, which was said. For a process that goes on
- * after one: what `run` allocated in arenas goes with these. */
+/* Runs `run`; true when it came to its end, false when it found a bug of cellc, which was said. For a process
+ * that goes on after one: what `run` allocated in arenas goes with these. */
 bool survives(void (*run)(void *), void *with);
 /* exits with 70, or goes to the innermost survives */
 void bug(Compiler *c, const char *pass, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));

@@ -1,6 +1,6 @@
-/* json.c: JSON text to values, as RFC 8259 has it and nothing beside. In: bytes. Out: a tree in an arena, or why
- * there is none. Guaranteed: every string is UTF-8 without surrogates (one that stands alone, which JSON can write and
- * UTF-8 cannot, is U+FFFD), and no text makes this recurse deeper than MAX_JSON_DEPTH. */
+/* json.c: JSON text to values, as RFC 8259 has it and nothing beside. In: bytes. Out: a tree in an arena, or
+ * why there is none. Guaranteed: every string is UTF-8 without surrogates (one that stands alone, which JSON
+ * can write and UTF-8 cannot, is U+FFFD), and no text makes this recurse deeper than MAX_JSON_DEPTH. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static bool hex4(Reader *r, unsigned *code)
         return fail(r, "an escape has no end");
     for (int i = 0; i < 4; i++, r->p++) {
         char c = *r->p;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
+                    c <= 'F' ? c - 'A' + 10 : -1;
         if (digit < 0)
             return fail(r, "\\u without four hexadecimal digits");
         *code = *code * 16 + (unsigned)digit;
@@ -109,7 +110,8 @@ static bool escape(Reader *r, char **to)
     return true;
 }
 
-/* Bytes between the quotes, as an upper bound of those of the string: no escape is shorter than what it means. */
+/* Bytes between the quotes, as an upper bound of those of the string: no escape is shorter than what it
+ * means. */
 static size_t quoted_bytes(const Reader *r)
 {
     const char *p = r->p;
@@ -284,7 +286,8 @@ bool json_is(const Json *v, const char *text)
 
 int json_int(const Json *v, int otherwise)
 {
-    bool whole = v && v->kind == JSON_NUMBER && v->number >= INT_MIN && v->number <= INT_MAX && v->number == floor(v->number);
+    bool whole = v && v->kind == JSON_NUMBER && v->number >= INT_MIN && v->number <= INT_MAX &&
+                 v->number == floor(v->number);
     return whole ? (int)v->number : otherwise;
 }
 

@@ -12,7 +12,8 @@ typedef struct Json Json;
 struct Json {
     JsonKind kind;
     double number;                /* NUMBER */
-    const char *text;             /* STRING: UTF-8, len bytes, then a NUL (there may be NULs in it); NUMBER: as it is written */
+    const char *text;             /* STRING: UTF-8, len bytes, then a NUL (there may be NULs in it); NUMBER:
+                                   * as it is written */
     size_t len;
     const char *key;              /* of a member of an object, likewise */
     size_t key_len;

@@ -22,8 +22,10 @@ void texts_release(Compiler *c);
  * file. It lives as long as any compilation that shares it. NULL: *why says why it cannot be *what ("open",
  * "read"). What is imported is a regular file, and its name ends in .cell behind symbolic links too, so that
  * no message quotes a line of anything else; a spec that a user names may be a pipe. */
-const char *text_load(Compiler *c, TextKind kind, const char *path, size_t *len, const char **what, const char **why);
-/* Keeps a text under its path before anything reads it, in the place of the file if there is one: what an editor has. */
+const char *text_load(Compiler *c, TextKind kind, const char *path, size_t *len, const char **what,
+                      const char **why);
+/* Keeps a text under its path before anything reads it, in the place of the file if there is one: what an
+ * editor has. */
 void text_put(Compiler *c, const char *path, const char *text, size_t len);
 /* Is there a text of that path, among what was kept or, unless that is a pack, as a file? A directory is
  * none. */
@@ -34,8 +36,8 @@ const char *text_first(Compiler *c, const char *path);
 /* The path of the n-th text of a kind, from 0 on, or NULL. */
 const char *texts_path(const Compiler *c, TextKind kind, int n);
 
-/* Takes the texts of a pack, of standard input where `path` is "-"; false after a message. Of a closed one nothing else
- * is read, and it says where imports are looked for. */
+/* Takes the texts of a pack, of standard input where `path` is "-"; false after a message. Of a closed one
+ * nothing else is read, and it says where imports are looked for. */
 bool texts_read(Compiler *c, const char *path, bool closed);
 /* Is there a closed pack? Then the operand "-" is its spec. */
 bool texts_closed(const Compiler *c);

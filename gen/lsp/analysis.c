@@ -1,8 +1,8 @@
-/* analysis.c: what the compiler says of a text that is being written. In: the text, with the texts of other files that an
- * editor has open. Out: its names; for each cell what the front end makes of it with its options as they are declared and, step by step
- * while nothing else is to be done, with other choices, so that every branch of a `when` that can be taken is in one of
- * them; what was diagnosed. Guaranteed:
- * no text ends the process, and all memory goes with the analysis. */
+/* analysis.c: what the compiler says of a text that is being written. In: the text, with the texts of other
+ * files that an editor has open. Out: its names; for each cell what the front end makes of it with its
+ * options as they are declared and, step by step while nothing else is to be done, with other choices, so
+ * that every branch of a `when` that can be taken is in one of them; what was diagnosed. Guaranteed: no text
+ * ends the process, and all memory goes with the analysis. */
 #include <string.h>
 
 #include "analysis.h"
@@ -77,12 +77,14 @@ static Variant *add_variant(Analysis *a, const char *cell, const char *with)
 static bool same_fault(const Fault *a, const Fault *b)
 {
     const Diag *x = a->first, *y = b->first;
-    return x->level == y->level && x->span.lo == y->span.lo && x->span.hi == y->span.hi && strcmp(x->text, y->text) == 0 &&
+    return x->level == y->level && x->span.lo == y->span.lo && x->span.hi == y->span.hi &&
+           strcmp(x->text, y->text) == 0 &&
            (x->span.file < 0) == (y->span.file < 0) &&
-           (x->span.file < 0 || strcmp(a->c->sources.data[x->span.file].path, b->c->sources.data[y->span.file].path) == 0);
+           (x->span.file < 0 || strcmp(a->c->sources.data[x->span.file].path,
+                                       b->c->sources.data[y->span.file].path) == 0);
 }
 
-/* Of a variant whose options are not as declared, errors only: that an input is not used there is no fault. */
+/* Of a variant whose options are not as declared, errors only: an input that is not used there is no fault. */
 static void take_faults(Analysis *a, const Compiler *c, const char *with)
 {
     for (int i = 0, n; i < c->diags.len; i += n) {
@@ -113,7 +115,8 @@ static void note_taken(Analysis *a, const Variant *v, const StmtVec *body)
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
         bool holds;
-        if (s->kind != S_WHEN || !s->value || !fold_condition(v->flat, s->value, v->flat->scope, NULL, &holds))
+        if (s->kind != S_WHEN || !s->value || !fold_condition(v->flat, s->value, v->flat->scope, NULL,
+                                                              &holds))
             continue;
         Branch b = { s->span.lo, !holds };
         if (!is_taken(a, b))
@@ -171,7 +174,8 @@ static bool names_option(const Expr *e, const char *name)
            names_option(e->c, name);
 }
 
-/* All choices of the options from the i-th on that stand in the conditions of the path, behind those of `with`. */
+/* All choices of the options from the i-th on that stand in the conditions of the path,
+ * behind those of `with`. */
 static void plan_choices(const Plans *k, int i, const char *with, Branch b)
 {
     bool asked = false;
@@ -185,7 +189,8 @@ static void plan_choices(const Plans *k, int i, const char *with, Branch b)
     }
     const Stmt *o = k->options.data[i - 1];
     for (int n = 0; n < o->choices.len && k->a->trials.len < MAX_TRIALS; n++)
-        plan_choices(k, i, intern_f(k->a->c, "%s%s%s=%s", with, *with ? ", " : "", o->name, o->choices.data[n]), b);
+        plan_choices(k, i, intern_f(k->a->c, "%s%s%s=%s", with, *with ? ", " : "", o->name,
+                                    o->choices.data[n]), b);
 }
 
 static void plan_branches(Plans *k, const StmtVec *body)
@@ -214,7 +219,8 @@ static void analyse_cell(Analysis *a, const Stmt *cell)
     find_options(&k, &cell->body);
     for (int i = 0; i < k.options.len; i++)
         for (int n = 1; n < k.options.data[i]->choices.len; n++)
-            plan_to_try(&k, intern_f(a->c, "%s=%s", k.options.data[i]->name, k.options.data[i]->choices.data[n]),
+            plan_to_try(&k, intern_f(a->c, "%s=%s", k.options.data[i]->name,
+                                     k.options.data[i]->choices.data[n]),
                         (Branch) { 0 });
     plan_branches(&k, &cell->body);
 }
@@ -299,7 +305,8 @@ static void check_imports(Analysis *a)
         const Stmt *s = a->ast->items.data[i];
         if (s->kind == S_IMPORT && (import_refused(s->text) || !import_find(a->c, a->file, s->text)))
             diag(a->c, DIAG_ERROR, s->text_span, "%s", import_refused(s->text) ? import_refused(s->text)
-                 : intern_f(a->c, "cannot find \"%s\", neither beside this file nor in the library of cellc", s->text));
+                 : intern_f(a->c, "cannot find \"%s\", neither beside this file nor in the library of cellc",
+                            s->text));
     }
 }
 
@@ -385,7 +392,8 @@ static void see_symbol(Search *s, const Symbol *x)
 
 static void see_index(Search *s, const FIndex *i)
 {
-    if (i && s->name->kind == NAME_INDEX && i->extent && strcmp(i->name, s->name->name) == 0 && same_place(s, i->span))
+    if (i && s->name->kind == NAME_INDEX && i->extent && strcmp(i->name, s->name->name) == 0 &&
+        same_place(s, i->span))
         s->extent = i->extent;
 }
 
@@ -440,7 +448,8 @@ static Search search(const Variant *v, const Name *n)
     Search s = { .name = n, .left = 200000 };
     if (!v->flat)
         return s;
-    const Symbol *x = n->fn || n->kind == NAME_INDEX ? NULL : map_get(&v->flat->scope->names, intern(v->c, n->name));
+    const Symbol *x = n->fn || n->kind == NAME_INDEX ? NULL : map_get(&v->flat->scope->names,
+                                                                      intern(v->c, n->name));
     if (x) {
         s.symbol = x;
         return s;

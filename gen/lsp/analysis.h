@@ -46,8 +46,9 @@ typedef struct Analysis {
     const Ast *ast;
     bool parsed;                  /* without errors */
     bool sound;                   /* no variant that was looked at has errors */
-    NameTable *names;                 /* of the text, or of what recovery makes of it with the blocks closed that it leaves open */
-    Vec(Variant *) variants;      /* of each cell the one with the options as they are declared, then others */
+    NameTable *names;                 /* of the text, or of what recovery makes of it with the blocks closed
+                                       * that it leaves open */
+    Vec(Variant *) variants;      /* of each cell the one with the options as declared, then others */
     Vec(Fault) faults;            /* each once */
     Vec(Attempt) trials;          /* from `tried` on they are still to be looked at */
     int tried;

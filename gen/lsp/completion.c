@@ -1,7 +1,7 @@
-/* completion.c: what can stand at a place. In: a place in a document, whose statement is being written and mostly broken.
- * Out: the names, functions and words that fit there. The place is read from the characters of its statement, so that it
- * does not matter what is missing behind it; names are those of the text, or of the last one without errors where recovery
- * lost the cell around the place. */
+/* completion.c: what can stand at a place. In: a place in a document, whose statement is being written and
+ * mostly broken. Out: the names, functions and words that fit there. The place is read from the characters of
+ * its statement, so that it does not matter what is missing behind it; names are those of the text, or of the
+ * last one without errors where recovery lost the cell around the place. */
 #include <dirent.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 #include "server.h"
 
 /* Kinds of the protocol. */
-enum { ITEM_FUNCTION = 3, ITEM_FIELD = 5, ITEM_VARIABLE = 6, ITEM_CLASS = 7, ITEM_PROPERTY = 10, ITEM_ENUM = 13, ITEM_KEYWORD = 14,
+enum { ITEM_FUNCTION = 3, ITEM_FIELD = 5, ITEM_VARIABLE = 6, ITEM_CLASS = 7, ITEM_PROPERTY = 10,
+       ITEM_ENUM = 13, ITEM_KEYWORD = 14,
        ITEM_FILE = 17, ITEM_CHOICE = 20, ITEM_CONSTANT = 21, ITEM_TYPE = 25 };
 enum { DEPTH = 64 };
 
@@ -160,9 +161,8 @@ static void add(List *l, const char *label, int kind, const char *detail, const 
         put_string(out, detail);
     }
     if (means && *means) {
-        buf_f(out, ", \"documentation\": {\"kind\": \"markdown\", \"value\": ");
-        put_string(out, means);
-        buf_f(out, "}");
+        buf_f(out, ", \"documentation\": ");
+        put_markup(out, means, strlen(means), l->r->s->marks_items);
     }
     buf_f(out, "}");
     l->any = true;
@@ -197,7 +197,8 @@ static void add_scope(List *l, const NameTable *t, const Region *at)
             add_name(l, t, r->list.data[i]);
 }
 
-/* Indices that the statement binds before the place: names in its open or closed brackets that ',' or ':' or ']' follows. */
+/* Indices that the statement binds before the place: names in its open or closed brackets that ',' or ':' or
+ * ']' follows. */
 static void add_indices(List *l, const Before *b)
 {
     const char *s = b->text;
@@ -232,7 +233,8 @@ static void add_functions(List *l, const NameTable *t)
         if (op_table[i].in_language)
             add(l, op_table[i].name, ITEM_FUNCTION, "a function", language_word(l->c, op_table[i].name));
     for (int i = 0; i < CX_COUNT; i++)
-        add(l, complex_table[i].name, ITEM_FUNCTION, "a function", language_word(l->c, complex_table[i].name));
+        add(l, complex_table[i].name, ITEM_FUNCTION, "a function",
+            language_word(l->c, complex_table[i].name));
     static const char *const others[] = { "div", "mod", "grad" };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         add(l, others[i], ITEM_FUNCTION, "a function", language_word(l->c, others[i]));
@@ -321,7 +323,8 @@ static bool is_one_of(const char *word, const char *const *words)
 
 static void add_at(List *l, const NameTable *t, const Region *at, const Before *b)
 {
-    static const char *const data[] = { "input", "param", "state", "output", "const", "reset", "carry", NULL };
+    static const char *const data[] = { "input", "param", "state", "output", "const", "reset", "carry",
+                                        NULL };
     static const char *const nothing[] = { "option", "dim", "import", "cell", NULL };
     uint32_t where;
     char last = last_before(b, b->word, &where);

@@ -1,6 +1,6 @@
-/* costs.c: what the planner says of a cell that is being written. In: a variant without errors. Out: when each value is
- * computed and what a step costs, in the words of `cellc explain`; nothing where there is no plan, or where the cell is so
- * large that planning it would be felt. */
+/* costs.c: what the planner says of a cell that is being written. In: a variant without errors. Out: when
+ * each value is computed and what a step costs, in the words of `cellc explain`; nothing where there is no
+ * plan, or where the cell is so large that planning it would be felt. */
 #include "analysis.h"
 #include "commands/explain.h"
 #include "commands/generate.h"

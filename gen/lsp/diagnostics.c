@@ -1,5 +1,6 @@
-/* diagnostics.c: what is wrong in a document, as the editor shows it. In: the faults of an analysis. Out: diagnostics in
- * the document, with the places that belong to them, and edits that mend them where the compiler knows some. */
+/* diagnostics.c: what is wrong in a document, as the editor shows it. In: the faults of an analysis. Out:
+ * diagnostics in the document, with the places that belong to them, and edits that mend them where the
+ * compiler knows some. */
 #include <string.h>
 
 #include "front/front.h"
@@ -17,7 +18,8 @@ static Span import_of(const Analysis *a, const char *path)
     bool any = false;
     for (int i = 0; a->ast && i < a->ast->items.len; i++) {
         const Stmt *s = a->ast->items.data[i];
-        const char *there = s->kind == S_IMPORT && !import_refused(s->text) ? import_find(a->c, a->file, s->text) : NULL;
+        const char *there = s->kind == S_IMPORT && !import_refused(s->text)
+                            ? import_find(a->c, a->file, s->text) : NULL;
         if (!there)
             continue;
         if (strcmp(there, path) == 0)
@@ -31,10 +33,12 @@ static Span import_of(const Analysis *a, const char *path)
 
 static bool in_document(const Analysis *a, const Fault *f, Span at)
 {
-    return at.file >= 0 && at.file < f->c->sources.len && strcmp(f->c->sources.data[at.file].path, a->path) == 0;
+    return at.file >= 0 && at.file < f->c->sources.len && strcmp(f->c->sources.data[at.file].path,
+                                                                 a->path) == 0;
 }
 
-/* Where a fault is shown: at its place, at the call in the document that leads there, at the import of its file. */
+/* Where a fault is shown: at its place, at the call in the document that leads there, or at the import of
+ * its file. */
 static Span shown_at(const Analysis *a, const Fault *f)
 {
     Span at = f->first->span;
@@ -144,7 +148,8 @@ static const char *fix_title(const Analysis *a, const Diag *first, Arena *arena)
     size_t n = strcspn(first->fix, "\n");
     const char *text = a->c->sources.data[a->file].text;
     if (first->fix_span.hi > first->fix_span.lo)
-        buf_f(&title, "write '%s' in place of '%.*s'", first->fix, (int)(first->fix_span.hi - first->fix_span.lo),
+        buf_f(&title, "write '%s' in place of '%.*s'", first->fix,
+              (int)(first->fix_span.hi - first->fix_span.lo),
               text + first->fix_span.lo);
     else
         buf_f(&title, "put in '%.*s'", (int)n, first->fix);
@@ -158,23 +163,27 @@ static bool touches(Span a, uint32_t lo, uint32_t hi)
 
 int answer_code_action(Request *r, const char **why)
 {
-    const Json *range = json_member(r->params, "range"), *start = json_member(range, "start"), *end = json_member(range, "end");
+    const Json *range = json_member(r->params, "range"), *start = json_member(range, "start"),
+                        *end = json_member(range, "end");
     int line = json_int(json_member(start, "line"), -1), end_line = json_int(json_member(end, "line"), -1);
     if (line < 0 || end_line < 0) {
         *why = "the range of the code action is missing";
         return RPC_INVALID_PARAMS;
     }
     uint32_t bias = document_bias(r->d);
-    Place from = { line, json_int(json_member(start, "character"), 0) }, to = { end_line, json_int(json_member(end, "character"), 0) };
-    uint32_t lo = (uint32_t)text_offset(&r->d->text, from, r->s->units), hi = (uint32_t)text_offset(&r->d->text, to, r->s->units);
+    Place from = { line, json_int(json_member(start, "character"), 0) },
+                 to = { end_line, json_int(json_member(end, "character"), 0) };
+    uint32_t lo = (uint32_t)text_offset(&r->d->text, from, r->s->units),
+                  hi = (uint32_t)text_offset(&r->d->text, to, r->s->units);
     lo -= lo < bias ? lo : bias;
     hi -= hi < bias ? hi : bias;
     bool any = false;
     analysis_finish(r->a);
     buf_f(&r->out, "[");
-    for (int i = 0; i < r->a->faults.len; i++) {
+    for (int i = 0; r->s->mends && i < r->a->faults.len; i++) {
         const Fault *f = &r->a->faults.data[i];
-        if (!f->first->fix || !in_document(r->a, f, f->first->fix_span) || !touches(shown_at(r->a, f), lo, hi))
+        if (!f->first->fix || !in_document(r->a, f, f->first->fix_span) ||
+            !touches(shown_at(r->a, f), lo, hi))
             continue;
         buf_f(&r->out, "%s{\"title\": ", any ? ", " : "");
         put_string(&r->out, fix_title(r->a, f->first, r->m->arena));

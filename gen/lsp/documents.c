@@ -1,6 +1,7 @@
-/* documents.c: the texts that the editor has open. In: their changes. Out: an analysis of each that is up to date whenever
- * somebody asks, and ranges in the editor's units. Guaranteed: a text is looked at once after each change of it or of what
- * it reads, and the last analysis without errors is kept beside the one of the text. */
+/* documents.c: the texts that the editor has open. In: their changes. Out: an analysis of each that is up to
+ * date whenever somebody asks, and ranges in the editor's units. Guaranteed: a text is looked at once after
+ * each change of it or of what it reads, and the last analysis without errors is kept beside the one of the
+ * text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,22 @@ void put_string_n(Buf *out, const char *text, size_t n)
 void put_string(Buf *out, const char *text)
 {
     buf_json(out, text, strlen(text));
+}
+
+void put_markup(Buf *out, const char *text, size_t n, bool marks)
+{
+    Buf plain = { .arena = out->arena };
+    for (size_t i = 0; i < n && !marks; i++) {
+        size_t line = strncmp(text + i, "```", 3) == 0 ? strcspn(text + i, "\n") + 1 : 0;
+        if (line)
+            i += line - 1;
+        else if (text[i] != '`')
+            buf_f(&plain, "%c", text[i]);
+    }
+    if (marks)
+        buf_f(out, "{\"kind\": \"markdown\", \"value\": ");
+    put_string_n(out, marks ? text : plain.data ? plain.data : "", marks ? n : plain.len);
+    buf_f(out, marks ? "}" : "");
 }
 
 static char *copy_of(const char *text)

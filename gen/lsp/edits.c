@@ -1,5 +1,5 @@
-/* edits.c: formatting, and what a step costs. In: a document. Out: an edit that makes its text canonical; a line above each
- * cell with its schedule and cost, and the page of `cellc explain`. */
+/* edits.c: formatting, and what a step costs. In: a document. Out: an edit that makes its text canonical; a
+ * line above each cell with its schedule and cost, and the page of `cellc explain`. */
 #include <string.h>
 
 #include "server.h"
@@ -110,7 +110,8 @@ int answer_explain(Request *r, const char **why)
     return explain_cell(r, json_text(json_member(r->params, "cell")), why);
 }
 
-/* workspace/executeCommand of cellc.explain: the page is the result, and is shown by editors that show messages. */
+/* workspace/executeCommand of cellc.explain: the page is the result, and is shown by editors that show
+ * messages. */
 int answer_command(Request *r, const char **why)
 {
     const Json *arguments = json_member(r->params, "arguments"), *uri = arguments ? arguments->first : NULL;

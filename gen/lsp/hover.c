@@ -1,6 +1,7 @@
-/* hover.c: what a name is. In: a place in a document. Out: Markdown: the declaration, its kind, shape and type, when it is
- * computed, and what its comment says; for a word of the language, what it means. What the text of the moment does not
- * tell, because something else in it is broken, is taken from the last text without errors. */
+/* hover.c: what a name is. In: a place in a document. Out: Markdown: the declaration, its kind, shape and
+ * type, when it is computed, and what its comment says; for a word of the language, what it means. What the
+ * text of the moment does not tell, because something else in it is broken, is taken from the last text
+ * without errors. */
 #include <string.h>
 
 #include "front/flat.h"
@@ -40,7 +41,7 @@ static Known look_in(const Analysis *a, const Name *n)
 static Known look_for(const Document *d, const Name *n)
 {
     Known now = look_in(d->now, n), before = { 0 };
-    while (!now.symbol && !now.extent && analysis_goes_on(d->now)) {      /* in a branch that is not taken so far */
+    while (!now.symbol && !now.extent && analysis_goes_on(d->now)) {  /* in a branch not taken so far */
         analysis_step(d->now);
         now = look_in(d->now, n);
     }
@@ -102,7 +103,7 @@ static void put_value(const Known *k, Buf *out)
     }
 }
 
-/* The words of explain on when the value is computed; NULL: it is not planned, or is a part of other values. */
+/* The words of explain on when the value is computed; NULL: it is not planned, or a part of other values. */
 static const char *when_words(const Known *k, const Symbol *x)
 {
     plan_variant(k->v);
@@ -120,7 +121,8 @@ static void put_phase(const Known *k, const Name *n, bool primed, Buf *out)
     case NAME_INPUT: case NAME_RESET: buf_f(out, "\n\nGiven at each step."); return;
     case NAME_PARAM: buf_f(out, "\n\nThe same at all steps and for all sequences."); return;
     case NAME_STATE:
-        buf_f(out, primed ? "\n\nThe state's next value" : "\n\nThe value before the step; `%s'` is the one after it.", n->name);
+        buf_f(out, primed ? "\n\nThe state's next value"
+              : "\n\nThe value before the step; `%s'` is the one after it.", n->name);
         if (!primed)
             return;
         break;
@@ -161,7 +163,8 @@ static void put_name(const Request *r, const Use *u, Buf *out)
     Known k = { 0 };
     if (n->kind != NAME_FN && n->kind != NAME_CELL && n->kind != NAME_CHOICE)
         k = look_for(r->d, n);
-    buf_f(out, "```cell\n%s\n```\n\n%c%s", declaration_text(c, source, n), name_kind_words(n)[0] - 'a' + 'A', name_kind_words(n) + 1);
+    buf_f(out, "```cell\n%s\n```\n\n%c%s", declaration_text(c, source, n), name_kind_words(n)[0] - 'a' + 'A',
+          name_kind_words(n) + 1);
     if (n->kind == NAME_CHOICE)
         buf_f(out, " `%s`", n->option->name);
     if (k.symbol)
@@ -245,9 +248,9 @@ int answer_hover(Request *r, const char **why)
     }
     if (!text.len)
         return 0;
-    buf_f(&r->out, "{\"contents\": {\"kind\": \"markdown\", \"value\": ");
-    put_string_n(&r->out, text.data, text.len);
-    buf_f(&r->out, "}, ");
+    buf_f(&r->out, "{\"contents\": ");
+    put_markup(&r->out, text.data, text.len, r->s->marks_hover);
+    buf_f(&r->out, ", ");
     put_range(r->s, r->d, "range", at.lo, at.hi, &r->out);
     buf_f(&r->out, "}");
     return 0;

@@ -1,7 +1,7 @@
-/* names.c: which names of a file mean the same thing. In: the AST of a file, as much as recovery left of it. Out: each
- * thing that is declared, defined or bound, and every place where its name stands. Guaranteed: the rules are those of
- * expand.c and bind.c, but of all branches of a `when` at once: what branches that exclude each other define under one
- * name is one thing. Nothing is diagnosed here. */
+/* names.c: which names of a file mean the same thing. In: the AST of a file, as much as recovery left of it.
+ * Out: each thing that is declared, defined or bound, and every place where its name stands. Guaranteed: the
+ * rules are those of expand.c and bind.c, but of all branches of a `when` at once: what branches that exclude
+ * each other define under one name is one thing. Nothing is diagnosed here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,10 +45,12 @@ static Use *add_use(const Walk *w, Span span, Name *name, Region *region)
     return &w->n->uses.data[w->n->uses.len - 1];
 }
 
-static Name *new_name(const Walk *w, NameKind kind, const char *name, Span span, const Stmt *stmt, Region *region)
+static Name *new_name(const Walk *w, NameKind kind, const char *name, Span span, const Stmt *stmt,
+                      Region *region)
 {
     Name *x = new_of(w, sizeof *x);
-    *x = (Name) { .kind = kind, .name = name, .span = span, .stmt = stmt, .cell = w->cell, .fn = w->fn, .region = region };
+    *x = (Name) { .kind = kind, .name = name, .span = span, .stmt = stmt, .cell = w->cell, .fn = w->fn,
+                  .region = region };
     vec_push(w->n->c->arena, &w->n->all, x);
     return x;
 }
@@ -67,7 +69,8 @@ static Name *declare(const Walk *w, Region *r, NameKind kind, const char *name, 
     return x;
 }
 
-static void declare_here(const Walk *w, Region *r, NameKind kind, const char *name, Span span, const Stmt *stmt)
+static void declare_here(const Walk *w, Region *r, NameKind kind, const char *name, Span span,
+                         const Stmt *stmt)
 {
     add_use(w, span, declare(w, r, kind, name, span, stmt), r)->defines = true;
 }
@@ -129,13 +132,15 @@ static void declare_fn(Walk *w, const Stmt *s)
     vec_push(w->n->c->arena, &w->n->fn_list, x);
 }
 
-/* Data, dims, constants, options, carries and fns of a body, in all branches; carries of a repeat belong to what is around it. */
+/* Data, dims, constants, options, carries and fns of a body, in all branches; carries of a repeat belong to
+ * what is around it. */
 static void declare_data(Walk *w, Region *r, const StmtVec *body)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
         switch (s->kind) {
-        case S_DIM: case S_CONST: case S_OPTION: case S_INPUT: case S_PARAM: case S_STATE: case S_OUTPUT: case S_RESET:
+        case S_DIM: case S_CONST: case S_OPTION: case S_INPUT: case S_PARAM: case S_STATE: case S_OUTPUT:
+        case S_RESET:
             declare_here(w, r, kind_of(s->kind), s->name, s->name_span, s);
             if (s->kind == S_OPTION && s->name)
                 declare_choices(w, r, s, map_get(&r->names, s->name));
@@ -212,7 +217,8 @@ static const Name *option_of(const Region *r, const Expr *e)
 static void walk_binary(Walk *w, Region *r, const Expr *e, bool in_brackets)
 {
     bool compares = e->op == O_EQ || e->op == O_NE;
-    const Name *left = compares ? option_of(r, e->a) : NULL, *right = compares && !left ? option_of(r, e->b) : NULL;
+    const Name *left = compares ? option_of(r, e->a) : NULL, *right = compares && !left ? option_of(r, e->b)
+                       : NULL;
     const Expr *sides[2] = { e->a, e->b };
     for (int k = 0; k < 2; k++) {
         const Name *option = k ? left : right;
@@ -397,9 +403,9 @@ static void walk_fn(Walk *w, Region *r, const Stmt *s)
         declare_definitions(w, own, &s->body);
         mark_adjoints(w, own, s);
         Name *result = map_get(&own->names, s->name);
-        if (result && fn && result->kind == NAME_DEFINITION)      /* f inside fn f: both are renamed together */
+        if (result && fn && result->kind == NAME_DEFINITION)      /* f inside fn f: both are one thing */
             map_put(w->n->c->arena, &own->names, s->name, fn);
-        for (int i = 0; i < s->lhs.len; i++) {                    /* a stated shape, whose indices are nothing more */
+        for (int i = 0; i < s->lhs.len; i++) {    /* a stated shape, whose indices are nothing more */
             walk_expr(w, own, s->lhs.data[i].range, true);
             if (s->lhs.data[i].name)
                 add_use(w, s->lhs.data[i].span, NULL, own);
@@ -479,7 +485,8 @@ static bool is_read(const NameTable *n, int file)
 
 static const Ast *read_import(const Walk *w, int from, const Stmt *s)
 {
-    const char *path = import_refused(s->text) || w->n->asts.len >= MAX_FILES ? NULL : import_find(w->n->c, from, s->text);
+    const char *path = import_refused(s->text) || w->n->asts.len >= MAX_FILES ? NULL
+                       : import_find(w->n->c, from, s->text);
     if (!path)
         return NULL;
     for (int i = 0; i < w->n->c->sources.len; i++)
@@ -514,7 +521,8 @@ static void find_picked(const NameTable *n)
     for (int i = 0; i < n->uses.len; i++) {
         Use *u = &n->uses.data[i];
         if (u->picked_of && u->picked_of->region)
-            u->name = map_get(&u->picked_of->region->names, intern_n(n->c, text + u->span.lo, u->span.hi - u->span.lo));
+            u->name = map_get(&u->picked_of->region->names, intern_n(n->c, text + u->span.lo,
+                                                                     u->span.hi - u->span.lo));
     }
 }
 

@@ -1,5 +1,5 @@
-/* navigate.c: where names are. In: a place in a document, or a document. Out: where the name is declared, all its places,
- * the document's outline, and what kind each name is of, for colours. */
+/* navigate.c: where names are. In: a place in a document, or a document. Out: where the name is declared, all
+ * its places, the document's outline, and what kind each name is of, for colours. */
 #include <string.h>
 
 #include "front/front.h"
@@ -16,7 +16,8 @@ static bool put_imported(Request *r)
 {
     for (int i = 0; r->a->ast && i < r->a->ast->items.len; i++) {
         const Stmt *s = r->a->ast->items.data[i];
-        if (s->kind != S_IMPORT || r->at < s->text_span.lo || r->at > s->text_span.hi || import_refused(s->text))
+        if (s->kind != S_IMPORT || r->at < s->text_span.lo || r->at > s->text_span.hi ||
+            import_refused(s->text))
             continue;
         const char *path = import_find(r->a->c, r->a->file, s->text);
         for (int k = 0; path && k < r->a->c->sources.len; k++)
@@ -43,7 +44,8 @@ int answer_references(Request *r, const char **why)
     (void)why;
     const Use *at = use_of(r);
     const Source *source = &r->a->c->sources.data[r->a->file];
-    bool declares = json_true(json_member(json_member(r->params, "context"), "includeDeclaration")), any = false;
+    bool declares = json_true(json_member(json_member(r->params, "context"), "includeDeclaration")),
+                    any = false;
     buf_f(&r->out, "[");
     for (int i = 0; at && i < r->a->names->uses.len; i++) {
         const Use *u = &r->a->names->uses.data[i];
@@ -78,7 +80,8 @@ int answer_highlight(Request *r, const char **why)
 
 /* ---- outline */
 
-enum { SYMBOL_CLASS = 5, SYMBOL_PROPERTY = 7, SYMBOL_FIELD = 8, SYMBOL_ENUM = 10, SYMBOL_FUNCTION = 12, SYMBOL_VARIABLE = 13,
+enum { SYMBOL_CLASS = 5, SYMBOL_PROPERTY = 7, SYMBOL_FIELD = 8, SYMBOL_ENUM = 10, SYMBOL_FUNCTION = 12,
+       SYMBOL_VARIABLE = 13,
        SYMBOL_CONSTANT = 14, SYMBOL_KEY = 20, SYMBOL_EVENT = 24 };
 
 static int symbol_kind(StmtKind k)
@@ -114,9 +117,10 @@ static const char *symbol_detail(const Stmt *s)
     }
 }
 
-static void put_symbols(Request *r, const StmtVec *body, bool *any);
+static void put_symbols(Request *r, const StmtVec *body, const Stmt *in, bool *any);
 
-static void put_symbol(Request *r, const Stmt *s, bool *any)
+/* As a tree, or of an editor that takes none each by itself with what it stands in. */
+static void put_symbol(Request *r, const Stmt *s, const Stmt *in, bool *any)
 {
     Buf name = { .arena = r->m->arena };
     if (!s->name || !*s->name || s->name_span.hi <= s->name_span.lo)
@@ -126,6 +130,19 @@ static void put_symbol(Request *r, const Stmt *s, bool *any)
     buf_f(&name, "%s%s", s->name, s->primed ? "'" : "");
     buf_f(&r->out, *any ? ", {\"name\": " : "{\"name\": ");
     put_string_n(&r->out, name.data, name.len);
+    *any = true;
+    if (!r->s->nests) {
+        buf_f(&r->out, ", \"kind\": %d, \"containerName\": ", symbol_kind(s->kind));
+        put_string(&r->out, in ? in->name : "");
+        buf_f(&r->out, ", \"location\": {\"uri\": ");
+        put_string(&r->out, r->d->uri);
+        buf_f(&r->out, ", ");
+        put_range(r->s, r->d, "range", lo, hi, &r->out);
+        buf_f(&r->out, "}}");
+        if (s->kind == S_CELL || s->kind == S_FN)
+            put_symbols(r, &s->body, s, any);
+        return;
+    }
     buf_f(&r->out, ", \"detail\": \"%s\", \"kind\": %d, ", symbol_detail(s), symbol_kind(s->kind));
     put_range(r->s, r->d, "range", lo, hi, &r->out);
     buf_f(&r->out, ", ");
@@ -133,20 +150,19 @@ static void put_symbol(Request *r, const Stmt *s, bool *any)
     buf_f(&r->out, ", \"children\": [");
     bool inner = false;
     if (s->kind == S_CELL || s->kind == S_FN)
-        put_symbols(r, &s->body, &inner);
+        put_symbols(r, &s->body, s, &inner);
     buf_f(&r->out, "]}");
-    *any = true;
 }
 
-static void put_symbols(Request *r, const StmtVec *body, bool *any)
+static void put_symbols(Request *r, const StmtVec *body, const Stmt *in, bool *any)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
         if (s->kind == S_WHEN || s->kind == S_REPEAT) {
-            put_symbols(r, &s->body, any);
-            put_symbols(r, &s->other, any);
+            put_symbols(r, &s->body, in, any);
+            put_symbols(r, &s->other, in, any);
         } else if (s->kind != S_IMPORT) {
-            put_symbol(r, s, any);
+            put_symbol(r, s, in, any);
         }
     }
 }
@@ -157,15 +173,17 @@ int answer_symbols(Request *r, const char **why)
     bool any = false;
     buf_f(&r->out, "[");
     if (r->a->ast)
-        put_symbols(r, &r->a->ast->items, &any);
+        put_symbols(r, &r->a->ast->items, NULL, &any);
     buf_f(&r->out, "]");
     return 0;
 }
 
 /* ---- colours */
 
-enum { TOKEN_CLASS, TOKEN_FUNCTION, TOKEN_VARIABLE, TOKEN_PARAMETER, TOKEN_PROPERTY, TOKEN_ENUM, TOKEN_CHOICE, TOKEN_DIM };
-const char *const token_types[] = { "class", "function", "variable", "parameter", "property", "enum", "enumMember",
+enum { TOKEN_CLASS, TOKEN_FUNCTION, TOKEN_VARIABLE, TOKEN_PARAMETER, TOKEN_PROPERTY, TOKEN_ENUM, TOKEN_CHOICE,
+       TOKEN_DIM };
+const char *const token_types[] = { "class", "function", "variable", "parameter", "property", "enum",
+                                    "enumMember",
                                     "typeParameter", NULL };
 enum { MODIFIER_DECLARATION = 1, MODIFIER_READONLY = 2, MODIFIER_LIBRARY = 4, MODIFIER_STATE = 8 };
 const char *const token_modifiers[] = { "declaration", "readonly", "defaultLibrary", "modification", NULL };
@@ -202,10 +220,12 @@ int answer_tokens(Request *r, const char **why)
         int type = u->name ? token_type(u->name, &modifiers) : TOKEN_FUNCTION;
         if ((!u->name && !u->call) || u->span.lo < done)
             continue;
-        modifiers |= !u->name || (u->name->kind == NAME_FN && u->name->span.file != r->a->file) ? MODIFIER_LIBRARY : 0;
+        modifiers |= !u->name || (u->name->kind == NAME_FN && u->name->span.file != r->a->file)
+            ? MODIFIER_LIBRARY : 0;
         Place at = text_place(&r->d->text, u->span.lo + bias, r->s->units);
         buf_f(&r->out, "%s%d, %d, %d, %d, %d", any ? ", " : "", at.line - before.line,
-              at.line == before.line ? at.character - before.character : at.character, (int)(u->span.hi - u->span.lo), type,
+              at.line == before.line ? at.character - before.character : at.character,
+                  (int)(u->span.hi - u->span.lo), type,
               (int)modifiers);
         before = at;
         done = u->span.hi;

@@ -1,6 +1,7 @@
-/* rename.c: another name for a thing of the spec. In: a place in a document and the new name. Out: the edits, or why it
- * cannot have that name. Guaranteed: the text afterwards means what it meant: it is analysed, every place names the thing
- * that it named, and there is no error that there was not. What other files define or use keeps its name. */
+/* rename.c: another name for a thing of the spec. In: a place in a document and the new name. Out: the edits,
+ * or why it cannot have that name. Guaranteed: the text afterwards means what it meant: it is analysed, every
+ * place names the thing that it named, and there is no error that there was not. What other files define or
+ * use keeps its name. */
 #include <dirent.h>
 #include <string.h>
 
@@ -19,9 +20,11 @@ static const Use *renamed_use(const Request *r, const char **why)
     else if (!u->name)
         *why = u->call ? "a function of the language keeps its name" : "what the name means is not known";
     else if (u->name->span.file != r->a->file)
-        *why = intern_f(r->a->c, "'%s' is defined in another file, %s", u->name->name, r->a->c->sources.data[u->name->span.file].path);
+        *why = intern_f(r->a->c, "'%s' is defined in another file, %s", u->name->name,
+                        r->a->c->sources.data[u->name->span.file].path);
     else if (u->name->of)
-        *why = intern_f(r->a->c, "'%s' is called after the parameter '%s': rename that", u->name->name, u->name->of->name);
+        *why = intern_f(r->a->c, "'%s' is called after the parameter '%s': rename that", u->name->name,
+                        u->name->of->name);
     else
         return u;
     return NULL;
@@ -47,7 +50,8 @@ static const char *is_no_name(Compiler *c, const char *name)
     size_t n = strlen(name);
     if (n > MAX_NAME)
         return intern_f(c, "a name has at most %d characters", MAX_NAME);
-    if (!n || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != n || (name[0] >= '0' && name[0] <= '9'))
+    if (!n || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != n ||
+        (name[0] >= '0' && name[0] <= '9'))
         return "a name is a letter or '_', then letters, digits and '_'";
     if (strcmp(name, "t") == 0 || strcmp(name, "T") == 0)
         return intern_f(c, "'%s' is reserved: t is the number of the step, T the number of steps", name);
@@ -65,7 +69,8 @@ static const char *is_taken(const NameTable *t, const Name *n, const char *name)
     for (int i = 0; i < t->all.len; i++) {
         const Name *x = t->all.data[i];
         bool beside = x != n && x->name == name &&
-                      ((n->kind == NAME_FN && x->kind == NAME_FN) || (n->kind == NAME_CELL && x->kind == NAME_CELL) ||
+                      ((n->kind == NAME_FN && x->kind == NAME_FN) ||
+                       (n->kind == NAME_CELL && x->kind == NAME_CELL) ||
                        (n->kind == NAME_CHOICE && x->option == n->option));
         if (beside)
             return taken(t->c, x);
@@ -88,7 +93,8 @@ static bool file_uses(const Request *r, const char *path, const char *fn)
     c->import_dir = r->s->import_dir;
     c->library_dir = r->s->library_dir;
     int file = source_load(c, path);
-    const Ast *ast = file >= 0 && memmem(c->sources.data[file].text, c->sources.data[file].len, fn, strlen(fn)) ? parse_source(c, file) : NULL;
+    const Ast *ast = file >= 0 && memmem(c->sources.data[file].text, c->sources.data[file].len, fn,
+                                         strlen(fn)) ? parse_source(c, file) : NULL;
     const NameTable *t = ast ? names_of(c, ast) : NULL;
     bool uses = false;
     for (int i = 0; t && i < t->uses.len && !uses; i++) {
@@ -124,7 +130,8 @@ static const char *other_user(const Request *r, const Name *n)
             break;
         size_t len = strlen(e->d_name);
         const char *path = intern_f(c, "%.*s/%s", (int)(slash - r->a->path), r->a->path, e->d_name);
-        if (len > 5 && strcmp(e->d_name + len - 5, ".cell") == 0 && !document_at(r->s, path) && file_uses(r, path, n->name))
+        if (len > 5 && strcmp(e->d_name + len - 5, ".cell") == 0 && !document_at(r->s, path) &&
+            file_uses(r, path, n->name))
             found = path;
     }
     if (dir)
@@ -172,7 +179,8 @@ static bool same_meaning(Arena *arena, const NameTable *a, const NameTable *b)
         if (!x)
             continue;
         const char *from = (const char *)x, *to = (const char *)y;
-        if ((map_get(&there, from) && map_get(&there, from) != y) || (map_get(&back, to) && map_get(&back, to) != x))
+        if ((map_get(&there, from) && map_get(&there, from) != y) ||
+            (map_get(&back, to) && map_get(&back, to) != x))
             return false;
         map_put(arena, &there, from, y);
         map_put(arena, &back, to, x);

@@ -1,7 +1,7 @@
 /* rpc.c: messages of JSON-RPC 2.0, each behind a header that says its length. In: bytes. Out: requests and
- * notifications in order, and answers. Guaranteed: what is no message gets the error that the protocol has for it, and the
- * messages behind it are read; a request is answered once; input is taken as it comes, so that a request which was
- * cancelled before its turn is not computed. */
+ * notifications in order, and answers. Guaranteed: what is no message gets the error that the protocol has
+ * for it, and the messages behind it are read; a request is answered once; input is taken as it comes, so
+ * that a request which was cancelled before its turn is not computed. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -163,7 +163,8 @@ void rpc_request(Rpc *r, const char *method, const Buf *params)
 
 static bool same_id(const Json *a, const Json *b)
 {
-    return a && b && a->kind == b->kind && a->len == b->len && a->text && b->text && memcmp(a->text, b->text, a->len) == 0;
+    return a && b && a->kind == b->kind && a->len == b->len && a->text && b->text &&
+           memcmp(a->text, b->text, a->len) == 0;
 }
 
 static void cancel(Rpc *r, const Json *id)
@@ -181,7 +182,8 @@ static void take_message(Rpc *r, const char *text, size_t len)
     size_t at;
     const Json *json = json_read(arena, text, len, &why, &at), *id = json_member(json, "id");
     const Json *method = json_member(json, "method"), *params = json_member(json, "params");
-    bool answer = json && json->kind == JSON_OBJECT && !method && id && (json_member(json, "result") || json_member(json, "error"));
+    bool answer = json && json->kind == JSON_OBJECT && !method && id &&
+                  (json_member(json, "result") || json_member(json, "error"));
     bool id_is_right = !id || id->kind == JSON_STRING || id->kind == JSON_NUMBER;
     if (!json) {
         Buf said = { .arena = arena };
@@ -190,7 +192,8 @@ static void take_message(Rpc *r, const char *text, size_t len)
     } else if (answer) {
         /* to a request of ours */
     } else if (!json_is(json_member(json, "jsonrpc"), "2.0") || !json_text(method) || !id_is_right ||
-               (params && params->kind != JSON_OBJECT && params->kind != JSON_ARRAY && params->kind != JSON_NULL)) {
+               (params && params->kind != JSON_OBJECT && params->kind != JSON_ARRAY &&
+                params->kind != JSON_NULL)) {
         send_error(r, arena, id_is_right ? id : NULL, RPC_INVALID_REQUEST, "no request of JSON-RPC 2.0");
     } else if (json_is(method, "$/cancelRequest")) {
         cancel(r, json_member(params, "id"));
@@ -209,7 +212,8 @@ static void take_message(Rpc *r, const char *text, size_t len)
 static size_t header_bytes(const Rpc *r)
 {
     for (size_t i = 0; i + 1 < r->len; i++)
-        if (r->data[i] == '\n' && (r->data[i + 1] == '\n' || (r->data[i + 1] == '\r' && i + 2 < r->len && r->data[i + 2] == '\n')))
+        if (r->data[i] == '\n' && (r->data[i + 1] == '\n' || (r->data[i + 1] == '\r' && i + 2 < r->len &&
+                                                              r->data[i + 2] == '\n')))
             return i + (r->data[i + 1] == '\n' ? 2 : 3);
     return 0;
 }

@@ -1,6 +1,7 @@
-/* server.c: `cellc lsp`, a language server. In: messages of the Language Server Protocol on standard input. Out: answers
- * and diagnostics on standard output. Guaranteed: each request gets one answer, in order; what is wrong in a document is
- * said when the editor stops sending, so that a burst of key strokes is looked at once; no text ends the process. */
+/* server.c: `cellc lsp`, a language server. In: messages of the Language Server Protocol on standard input.
+ * Out: answers and diagnostics on standard output. Guaranteed: each request gets one answer, in order; what
+ * is wrong in a document is said when the editor stops sending, so that a burst of key strokes is looked at
+ * once; no text ends the process. */
 #include <string.h>
 #include <unistd.h>
 
@@ -22,16 +23,18 @@ static void put_words(Buf *out, const char *const *words)
     buf_f(out, "]");
 }
 
+static bool offers(const Json *list, const char *word)
+{
+    for (const Json *e = list && list->kind == JSON_ARRAY ? list->first : NULL; e; e = e->next)
+        if (json_is(e, word))
+            return true;
+    return false;
+}
+
 /* Bytes of UTF-8, if the editor can count them: what the compiler does. */
 static PlaceUnits choose_units(const Json *offered)
 {
-    for (const Json *e = offered && offered->kind == JSON_ARRAY ? offered->first : NULL; e; e = e->next)
-        if (json_is(e, units_names[UNITS_UTF8]))
-            return UNITS_UTF8;
-    for (const Json *e = offered && offered->kind == JSON_ARRAY ? offered->first : NULL; e; e = e->next)
-        if (json_is(e, units_names[UNITS_UTF16]))
-            return UNITS_UTF16;
-    return UNITS_UTF16;
+    return offers(offered, units_names[UNITS_UTF8]) ? UNITS_UTF8 : UNITS_UTF16;
 }
 
 static int initialize(Request *r, const char **why)
@@ -44,7 +47,14 @@ static int initialize(Request *r, const char **why)
     const Json *can = json_member(r->params, "capabilities"), *text = json_member(can, "textDocument");
     s->units = choose_units(json_member(json_member(can, "general"), "positionEncodings"));
     s->related = json_true(json_member(json_member(text, "publishDiagnostics"), "relatedInformation"));
-    s->watches = json_true(json_member(json_member(json_member(can, "workspace"), "didChangeWatchedFiles"), "dynamicRegistration"));
+    s->watches = json_true(json_member(json_member(json_member(can, "workspace"), "didChangeWatchedFiles"),
+                                       "dynamicRegistration"));
+    s->marks_hover = offers(json_member(json_member(text, "hover"), "contentFormat"), "markdown");
+    s->marks_items = offers(json_member(json_member(json_member(text, "completion"), "completionItem"),
+                                        "documentationFormat"), "markdown");
+    s->nests = json_true(json_member(json_member(text, "documentSymbol"),
+                                     "hierarchicalDocumentSymbolSupport"));
+    s->mends = json_member(json_member(text, "codeAction"), "codeActionLiteralSupport") != NULL;
     s->initialized = true;
     buf_f(&r->out, "{\"capabilities\": {\"positionEncoding\": \"%s\", ", units_names[s->units]);
     buf_f(&r->out, "\"textDocumentSync\": {\"openClose\": true, \"change\": 2, \"save\": {\"includeText\": false}}, "
@@ -127,7 +137,8 @@ static bool apply(const Server *s, Document *d, const Json *change)
     const Json *ends[] = { json_member(range, "start"), json_member(range, "end") };
     size_t offset[2];
     for (int i = 0; i < 2; i++) {
-        Place at = { json_int(json_member(ends[i], "line"), -1), json_int(json_member(ends[i], "character"), -1) };
+        Place at = { json_int(json_member(ends[i], "line"), -1),
+                     json_int(json_member(ends[i], "character"), -1) };
         if (at.line < 0 || at.character < 0)
             return false;
         offset[i] = text_offset(&d->text, at, s->units);
@@ -259,7 +270,8 @@ static int find_document(Request *r, const Method *method, const char **why)
     if (method->wants & WANTS_TEXT)
         r->a = document_look(r->s, r->d);
     if (method->wants & WANTS_PLACE) {
-        Place at = { json_int(json_member(position, "line"), -1), json_int(json_member(position, "character"), -1) };
+        Place at = { json_int(json_member(position, "line"), -1),
+                     json_int(json_member(position, "character"), -1) };
         if (at.line < 0 || at.character < 0) {
             *why = "the position is missing";
             return RPC_INVALID_PARAMS;
@@ -305,8 +317,8 @@ static void answer(Server *s, const Message *m)
 
 typedef struct Work { Server *s; bool done; } Work;
 
-/* Says what is wrong in a document whose text is new, or looks at one more choice of options; nothing: there is nothing to
- * do. */
+/* Says what is wrong in a document whose text is new, or looks at one more choice of options; nothing: there
+ * is nothing to do. */
 static void work(void *with)
 {
     Work *w = with;

@@ -26,6 +26,9 @@ typedef struct Server {
     bool initialized, stopping, done;
     bool related;                 /* the editor shows places that belong to a diagnostic */
     bool watches;                 /* it can be asked to watch files */
+    bool marks_hover, marks_items;        /* it shows Markdown there, and not plain text only */
+    bool nests;                   /* it takes an outline as a tree */
+    bool mends;                   /* it takes edits as code actions */
     const char *import_dir, *library_dir;
     Document *documents;
 } Server;
@@ -52,8 +55,11 @@ Analysis *document_look(Server *s, Document *d);
 Document *document_at(const Server *s, const char *path);
 /* Of an analysis with the text of `d` replaced. */
 Analysis *document_try(const Server *s, const Document *d, const char *text, size_t len);
-/* Offsets of the document's analysis are so much less than those in its text: a byte order mark is none of them. */
+/* Offsets of the document's analysis are so much less than those in its text: a byte order mark is none of
+ * them. */
 uint32_t document_bias(const Document *d);
+/* The text as a value of MarkupContent, or, without its marks, as a string, which every editor takes. */
+void put_markup(Buf *out, const char *text, size_t n, bool marks);
 /* "KEY": {...} */
 void put_range(const Server *s, const Document *d, const char *key, uint32_t lo, uint32_t hi, Buf *out);
 /* {"uri": ..., "range": {...}} of a place in a source, which may be a file. */

@@ -1,6 +1,6 @@
-/* text.c: the text of a document, and the two ways to name a place in it. In: what an editor sends: whole texts, changes,
- * positions. Out: bytes, and offsets that the compiler has. Guaranteed: offsets are inside the text and never inside a
- * character, whatever position is asked for. */
+/* text.c: the text of a document, and the two ways to name a place in it. In: what an editor sends: whole
+ * texts, changes, positions. Out: bytes, and offsets that the compiler has. Guaranteed: offsets are inside
+ * the text and never inside a character, whatever position is asked for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,7 +141,8 @@ size_t text_offset(const Text *t, Place at, PlaceUnits units)
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F'
+           ? c - 'A' + 10 : -1;
 }
 
 const char *uri_path(Arena *arena, const char *uri)
@@ -177,7 +178,8 @@ void path_uri(const char *path, Buf *out)
     }
     buf_f(out, "file://");
     for (const unsigned char *p = (const unsigned char *)path; *p; p++) {
-        bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("/-._~", *p);
+        bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
+                     strchr("/-._~", *p);
         buf_f(out, plain ? "%c" : "%%%02X", *p);
     }
 }

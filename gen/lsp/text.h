@@ -6,7 +6,8 @@
 
 /* What a character of a position is: bytes of UTF-8, units of UTF-16, or code points. */
 typedef enum { UNITS_UTF16, UNITS_UTF8, UNITS_UTF32 } PlaceUnits;
-extern const char *const units_names[];                           /* as the protocol calls them, with NULL behind the last */
+extern const char *const units_names[];                           /* as the protocol calls them, with NULL
+                                                                   * behind the last */
 
 /* From 0 on both, as the protocol counts; lines end with \n, \r\n or \r. */
 typedef struct Place { int line, character; } Place;

@@ -1,5 +1,5 @@
-/* words.c: what is said of a word, for hover and completion: the words of the language from tables, the names of a spec
- * from its text and its comments. */
+/* words.c: what is said of a word, for hover and completion: the words of the language from tables, the names
+ * of a spec from its text and its comments. */
 #include <string.h>
 
 #include "front/complex_ops.h"
@@ -62,11 +62,13 @@ const char *language_word(Compiler *c, const char *word)
             return meanings[i].means;
     int op = op_find(word), cx = complex_find(word);
     if (cx >= 0)
-        return intern_f(c, "`%s(%s)`: %s", word, complex_table[cx].arity == 1 ? "z" : "x, y", complex_table[cx].doc);
+        return intern_f(c, "`%s(%s)`: %s", word, complex_table[cx].arity == 1 ? "z" : "x, y",
+                        complex_table[cx].doc);
     if (op < 0 || !op_table[op].in_language)
         return NULL;
     static const char *const arguments[] = { "", "a", "a, b", "a, b, c" };
-    return intern_f(c, "`%s(%s)`: %s", word, op_table[op].arity < 4 ? arguments[op_table[op].arity] : "...", op_table[op].doc);
+    return intern_f(c, "`%s(%s)`: %s", word, op_table[op].arity < 4 ? arguments[op_table[op].arity] : "...",
+                    op_table[op].doc);
 }
 
 /* ---- comments */
@@ -133,7 +135,7 @@ const char *comment_of(Arena *arena, const Source *s, const Stmt *stmt)
     if (stmt->kind == S_CELL || (stmt->kind == S_FN && stmt->has_body)) {
         put_above(s, line_start(s, name), &out);
         const char *top = first_of_line(s->text, s->text + s->len), *p = top;
-        while (!out.len && is_comment(p, s->text + s->len))       /* the file's first comment is of its cell */
+        while (!out.len && is_comment(p, s->text + s->len))     /* the file's first comment is the cell's */
             p = line_stop(s, p) + (line_stop(s, p) < s->text + s->len);
         if (!out.len && p > top && stmt->kind == S_CELL)
             put_above(s, p, &out);
@@ -177,7 +179,8 @@ const char *declaration_text(Compiler *c, const Source *s, const Name *n)
     uint32_t lo = whole ? n->stmt->span.lo : n->stmt->name_span.lo, hi = n->stmt->span.hi;
     if (n->kind == NAME_CELL)
         return intern_f(c, "cell %s", n->name);
-    if (n->kind == NAME_INDEX || n->kind == NAME_ITERATION || n->kind == NAME_PARAMETER || n->kind == NAME_COTANGENT)
+    if (n->kind == NAME_INDEX || n->kind == NAME_ITERATION || n->kind == NAME_PARAMETER ||
+        n->kind == NAME_COTANGENT)
         return n->name;
     while (hi > lo && strchr(" \t\r\n;,", s->text[hi - 1]))
         hi--;

@@ -61,8 +61,13 @@ class Client:
         self.send({"jsonrpc": "2.0", "method": method, "params": params or {}})
 
     def initialize(self, **capabilities):
-        shown = {"textDocument": {"publishDiagnostics": {"relatedInformation": True}}}
-        result = self.result("initialize", {"processId": None, "rootUri": None, "capabilities": capabilities or shown})
+        """With what editors can do, beside what is given."""
+        everything = {"textDocument": {"publishDiagnostics": {"relatedInformation": True}, "hover": {"contentFormat": ["markdown"]},
+                    "completion": {"completionItem": {"documentationFormat": ["markdown"]}},
+                    "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
+                    "codeAction": {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["quickfix"]}}}}}
+        both = {**everything, **capabilities}
+        result = self.result("initialize", {"processId": None, "rootUri": None, "capabilities": both})
         self.tell("initialized")
         return result
 

@@ -236,6 +236,20 @@ def says_what_a_name_is():
 
 
 @test
+def gives_an_editor_what_it_can_show():
+    client = started(textDocument={})
+    value = client.at("hover", URI, *place(SPEC, "W[N, D]"))["result"]["contents"]
+    assert value.startswith("param W[N, D] ~ xavier\n\nA param, shape [8, D]"), value
+    symbols = client.of("documentSymbol", URI)["result"]
+    assert symbols[1]["name"] == "D" and symbols[1]["containerName"] == "net" and symbols[1]["location"]["uri"] == URI
+    client.change(URI, 2, SPEC.replace("~ xavier", "~ xavir"))
+    everywhere = {"start": {"line": 0, "character": 0}, "end": {"line": 99, "character": 0}}
+    assert client.of("codeAction", URI, range=everywhere, context={"diagnostics": []})["result"] == []
+    assert "relatedInformation" not in client.diagnostics(URI, 2)[0]
+    assert client.stop() == 0
+
+
+@test
 def finds_places():
     client = started()
     line, character = place(SPEC, "z[i] = tanh")

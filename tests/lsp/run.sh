@@ -1,8 +1,8 @@
 #!/bin/bash
-# `cellc lsp`: what it answers to a plain client (protocol.py), to a client of others (test_client.py, with pytest-lsp from
-# PyPI where it is installed), to random edits (fuzz.py); that VS Code's extension is whole and does with the server what it
-# says, where there is node. FULL=1: many random edits, the memory of the server over 10,000 of them, and Emacs and Neovim
-# where they are installed. Ends with "N passed, N failed".
+# `cellc lsp`: what it answers to a plain client (protocol.py), to a client of others (test_client.py, with
+# pytest-lsp from PyPI where it is installed), to random edits (fuzz.py); that VS Code's extension is whole
+# and does with the server what it says, where there is node. FULL=1: many random edits, the memory of the
+# server over 10,000 of them, and Emacs and Neovim where they are installed. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 export CELLC=${CELLC:-$PWD/build/cellc} PYTHONPATH=$PWD/tests/lsp PYTHONDONTWRITEBYTECODE=1
@@ -52,6 +52,70 @@ if command -v python3 >/dev/null; then
     fi
 else
     skip "nothing was asked of cellc lsp: there is no python3"
+fi
+
+# A client that others wrote.
+python=build/lsp/bin/python
+"$python" -c 'import pytest_lsp' 2>/dev/null || python=python3
+if "$python" -c 'import pytest_lsp' 2>/dev/null; then
+    "$python" -m pytest -q -p no:cacheprovider tests/lsp/test_client.py >"$work/said" 2>&1
+    sum=$(tail -n 1 "$work/said")
+    right=0 wrong=0
+    [[ $sum =~ ([0-9]+)\ passed ]] && right=${BASH_REMATCH[1]}
+    [[ $sum =~ ([0-9]+)\ (failed|error) ]] && wrong=${BASH_REMATCH[1]}
+    grep -q LspSpecificationWarning "$work/said" && wrong=$((wrong + 1))
+    ((right || wrong)) || wrong=1
+    ((wrong)) && echo "FAIL with pytest-lsp:" && tail -n 30 "$work/said" | sed 's/^/    | /'
+    passed=$((passed + right)) failed=$((failed + wrong))
+else
+    skip "not asked by pytest-lsp: python3 -m venv build/lsp && build/lsp/bin/pip install pytest-lsp==1.0.1"
+fi
+
+# VS Code's extension: the package has what its lists name, the same each time, and does what it says.
+packed() {
+    bash editors/vscode/package.sh "$work/a.vsix" && bash editors/vscode/package.sh "$work/b.vsix" &&
+        cmp "$work/a.vsix" "$work/b.vsix" &&
+        python3 - "$work/a.vsix" gen/main.c <<'P'
+import json
+import re
+import sys
+import xml.dom.minidom
+import zipfile
+
+with zipfile.ZipFile(sys.argv[1]) as z:
+    assert z.testzip() is None
+    names = z.namelist()
+    types = xml.dom.minidom.parseString(z.read("[Content_Types].xml"))
+    known = [d.getAttribute("Extension") for d in types.getElementsByTagName("Default")]
+    for name in names[1:]:
+        assert "." + name.rsplit(".", 1)[1] in known, name
+    lists = xml.dom.minidom.parseString(z.read("extension.vsixmanifest"))
+    for asset in lists.getElementsByTagName("Asset"):
+        assert asset.getAttribute("Path") in names, asset.getAttribute("Path")
+    about = json.loads(z.read("extension/package.json"))
+    identity = lists.getElementsByTagName("Identity")[0]
+    assert identity.getAttribute("Id") == about["name"] and identity.getAttribute("Version") == about["version"]
+    has = about["contributes"]
+    for path in [about["main"], has["languages"][0]["configuration"], has["grammars"][0]["path"]]:
+        assert "extension/" + path.removeprefix("./") in names, path
+    source = z.read("extension/extension.js").decode()
+    assert set(re.findall(r"require\('([^']+)'\)", source)) == {"child_process", "vscode"}
+    for command in has["commands"]:
+        assert f"registerCommand('{command['command']}'" in source, command
+    with open(sys.argv[2]) as main:
+        # the extension has cellc's version
+        assert f'#define CELLC_VERSION "{about["version"]}"' in main.read()
+P
+}
+if command -v python3 >/dev/null; then
+    check "the package of VS Code's extension is whole" packed
+else
+    skip "VS Code's extension was not packed: there is no python3"
+fi
+if command -v node >/dev/null; then
+    suite node tests/lsp/extension.js
+else
+    skip "VS Code's extension was not run: there is no node"
 fi
 printf '%d passed, %d failed' "$passed" "$failed"
 ((skipped)) && printf ', %d skipped' "$skipped"

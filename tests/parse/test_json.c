@@ -1,5 +1,5 @@
-/* test_json.c: the reader of JSON (gen/base/json.c): what it takes, what it refuses, and that no text makes it read outside
- * or recurse without end. */
+/* test_json.c: the reader of JSON (gen/base/json.c): what it takes, what it refuses, and that no text makes
+ * it read outside or recurse without end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static void check(bool ok, const char *what)
         failed++, printf("FAIL %s\n", what);
 }
 
-/* As it is printed again; NULL: refused. The copy in malloc'ed memory ends where the text does, so that a read beyond it is
- * seen under AddressSanitizer. */
+/* As it is printed again; NULL: refused. The copy in malloc'ed memory ends where the text does, so that a
+ * read beyond it is seen under AddressSanitizer. */
 static const char *again(Arena *arena, const char *text, size_t len)
 {
     const char *why = NULL;
@@ -38,12 +38,16 @@ static const char *again(Arena *arena, const char *text, size_t len)
 static void test_right(Arena *arena)
 {
     static const struct { const char *text, *printed; } right[] = {
-        { "null", "null" }, { " true ", "true" }, { "false\n", "false" }, { "0", "0" }, { "-0.5e+10", "-0.5e+10" }, { "12E2", "12E2" },
-        { "\"\"", "\"\"" }, { "\"a\\\"b\\\\\\/\\b\\f\\n\\r\\t\"", "\"a\\\"b\\\\/\\u0008\\u000c\\u000a\\u000d\\u0009\"" },
-        { "\"\\u00e4\\u20AC\\ud83d\\ude00\"", "\"ä€😀\"" }, { "\"😀\"", "\"😀\"" }, { "\"\\u0000\"", "\"\\u0000\"" },
+        { "null", "null" }, { " true ", "true" }, { "false\n", "false" }, { "0", "0" },
+            { "-0.5e+10", "-0.5e+10" }, { "12E2", "12E2" },
+        { "\"\"", "\"\"" }, { "\"a\\\"b\\\\\\/\\b\\f\\n\\r\\t\"",
+                              "\"a\\\"b\\\\/\\u0008\\u000c\\u000a\\u000d\\u0009\"" },
+        { "\"\\u00e4\\u20AC\\ud83d\\ude00\"", "\"ä€😀\"" }, { "\"😀\"", "\"😀\"" },
+            { "\"\\u0000\"", "\"\\u0000\"" },
         { "\"\\ud83d\"", "\"\xef\xbf\xbd\"" }, { "\"\\ud83dx\\ude00\"", "\"\xef\xbf\xbdx\xef\xbf\xbd\"" },
         { "\"\\ud83d\\u0041\"", "\"\xef\xbf\xbd" "A\"" },
-        { "[]", "[]" }, { "{ }", "{}" }, { "[1,[2],{\"a\":3}]", "[1, [2], {\"a\": 3}]" }, { "{\"\":{}, \"b\" : null}", "{\"\": {}, \"b\": null}" },
+        { "[]", "[]" }, { "{ }", "{}" }, { "[1,[2],{\"a\":3}]", "[1, [2], {\"a\": 3}]" },
+            { "{\"\":{}, \"b\" : null}", "{\"\": {}, \"b\": null}" },
     };
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         const char *got = again(arena, right[i].text, strlen(right[i].text));
@@ -54,9 +58,12 @@ static void test_right(Arena *arena)
 static void test_wrong(Arena *arena)
 {
     static const char *const wrong[] = {
-        "", " ", "nul", "True", "01", "+1", "1.", ".5", "1e", "-", "0x1", "NaN", "Infinity", "1 2", "\"", "\"\\", "\"\\x\"", "\"\\u12\"",
-        "\"\\u12g4\"", "\"\t\"", "\"\n\"", "'a'", "[", "]", "[1", "[1,", "[1,]", "[,1]", "[1 2]", "{", "}", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,",
-        "{\"a\":1,}", "{a:1}", "{1:1}", "{\"a\" 1}", "[1}", "{\"a\":1]", "// c\n1", "[1]/**/", "\xef\xbb\xbf" "1", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
+        "", " ", "nul", "True", "01", "+1", "1.", ".5", "1e", "-", "0x1", "NaN", "Infinity", "1 2", "\"",
+            "\"\\", "\"\\x\"", "\"\\u12\"",
+        "\"\\u12g4\"", "\"\t\"", "\"\n\"", "'a'", "[", "]", "[1", "[1,", "[1,]", "[,1]", "[1 2]", "{", "}",
+            "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,",
+        "{\"a\":1,}", "{a:1}", "{1:1}", "{\"a\" 1}", "[1}", "{\"a\":1]", "// c\n1", "[1]/**/",
+            "\xef\xbb\xbf" "1", "\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"",
         "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -72,7 +79,8 @@ static void test_depth(Arena *arena)
     for (int n = MAX_JSON_DEPTH; n <= MAX_JSON_DEPTH + 1; n++) {
         memset(text, '[', (size_t)n);
         memset(text + n, ']', (size_t)n);
-        check((again(arena, text, 2 * (size_t)n) != NULL) == (n == MAX_JSON_DEPTH), "the depth that is taken");
+        check((again(arena, text, 2 * (size_t)n) != NULL) == (n == MAX_JSON_DEPTH),
+              "the depth that is taken");
     }
     memset(text, '[', 2 * DEEP);
     check(!again(arena, text, 2 * DEEP), "very deep");
@@ -88,11 +96,14 @@ static void test_members(Arena *arena)
     const char *why;
     size_t at;
     const Json *v = json_read(arena, text, sizeof text - 1, &why, &at);
-    check(json_int(json_member(v, "a"), 9) == 9 && json_member(v, "a")->number == 2.5, "the last of a key, and no whole number");
+    check(json_int(json_member(v, "a"), 9) == 9 && json_member(v, "a")->number == 2.5,
+          "the last of a key, and no whole number");
     check(json_member(v, "b")->len == 3 && !json_is(json_member(v, "b"), "x"), "a string with a NUL");
     check(json_true(json_member(v, "c")) && !json_true(json_member(v, "a")) && !json_true(NULL), "true");
-    check(json_int(json_member(v, "n"), 0) == -7 && json_int(json_member(v, "big"), 3) == 3 && json_int(NULL, 4) == 4, "numbers");
-    check(!json_member(v, "d") && !json_member(NULL, "d") && !json_member(json_member(v, "b"), "d") && !json_text(v), "what is not there");
+    check(json_int(json_member(v, "n"), 0) == -7 && json_int(json_member(v, "big"), 3) == 3 &&
+          json_int(NULL, 4) == 4, "numbers");
+    check(!json_member(v, "d") && !json_member(NULL, "d") && !json_member(json_member(v, "b"), "d") &&
+          !json_text(v), "what is not there");
 }
 
 /* Every text with one byte changed or cut off: what it gives does not matter, only that it ends. */
