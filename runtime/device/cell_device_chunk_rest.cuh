@@ -763,72 +763,91 @@ template <class M> struct cell_chunk_rester {
                 sum += cell_load<R>(x.saved + at) * cell_load<R>(g.ends + at);
             }
         }
-        reals[at_threads + cell_thread()] = sum;
+        sum = cell_warp_sum(sum);
+        if (cell_lane() == 0)
+            reals[at_threads + cell_warp()] = sum;
         cell_barrier();
         if (cell_thread() == 0) {
             sum = derivatives()[place(C - 1, -1)];
-            for (int i = 0; i < threads; i++)
+            for (int i = 0; i < threads / 32; i++)
                 sum += reals[at_threads + i];
             derivatives()[place(C - 1, -1)] = sum;
         }
         cell_barrier();
     }
 
-    // A column of Y, of what is added by row s or at the start: a block of rows at a time, in registers.
-    __device__ void make_gate_column(int s)
+    // y of a block's rows behind s (s = -1: behind the start), as if nothing came of later blocks.
+    __device__ void add_up(int block, int s)
     {
-        R y = 0, kept = 1, next = 0;
-        for (int b = blocks - 1; b >= 0 && b * B + B - 1 > s; b--) {
-            R own[B], factor[B];
-            CELL_UNROLL
-            for (int i = 0; i < B; i++) {
-                const int t = b * B + i;
-                own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
-                factor[i] = gate()[t];
-            }
-            CELL_UNROLL
-            for (int i = B - 1; i >= 0; i--) {
-                y = own[i] + next * y;
-                own[i] = y;
-                next = factor[i];
-            }
-            CELL_UNROLL
-            for (int i = 0; i < B; i++)
-                if (b * B + i > s)
-                    derivatives()[place(b * B + i, s)] = own[i];
+        R own[B], y = 0;
+        CELL_UNROLL
+        for (int i = 0; i < B; i++)
+            own[i] = block * B + i > s ? (R)derivatives()[place(block * B + i, s)] : (R)0;
+        CELL_UNROLL
+        for (int i = B - 1; i >= 0; i--) {
+            y = own[i] + (i + 1 < B ? (R)gate()[block * B + i + 1] : (R)0) * y;
+            own[i] = y;
         }
-        for (int b = (s + 1) / B; b < blocks; b++) { // times what is kept from behind s up to the row before t
-            R own[B], factor[B];
-            CELL_UNROLL
-            for (int i = 0; i < B; i++) {
-                const int t = b * B + i;
-                own[i] = t > s ? (R)derivatives()[place(t, s)] : (R)0;
-                factor[i] = t > s ? (R)gate()[t] : (R)1;
-            }
-            CELL_UNROLL
-            for (int i = 0; i < B; i++) {
-                own[i] *= kept;
-                kept *= factor[i];
-            }
-            CELL_UNROLL
-            for (int i = 0; i < B; i++)
-                if (b * B + i > s)
-                    derivatives()[place(b * B + i, s)] = own[i];
-        }
+        CELL_UNROLL
+        for (int i = 0; i < B; i++)
+            if (block * B + i > s)
+                derivatives()[place(block * B + i, s)] = own[i];
     }
 
+    // y, with what comes of later blocks, times the window from behind s to the row before; into `own`.
+    __device__ void add_later(int block, int s, R (&own)[B]) const
+    {
+        R later = 0;
+        for (int b = blocks - 1; b > block; b--)
+            later = (R)gate()[b * B] * (R)derivatives()[place(b * B, s)] + (R)tot()[b] * later;
+        CELL_UNROLL
+        for (int i = 0; i < B; i++) {
+            const int t = block * B + i;
+            own[i] = 0;
+            if (t > s)
+                own[i] = ((R)derivatives()[place(t, s)] + (R)suf()[t] * later) * kept(t, s);
+        }
+    }
+    __device__ __forceinline__ R kept(int t, int s) const
+    {
+        if (s < 0)
+            return start_window()[t];
+        if (s / B == t / B)
+            return pairs()[(t - 1) * (B + 1) + s % B];
+        return front_window(t, 0, true) * (R)between()[t / B * blocks + s / B] * (R)suf()[s];
+    }
+
+    // A job is a block of rows and what was added by a row, or at the start.
     __device__ void make_gate()
     {
+        constexpr int jobs = blocks * (C + 1);
         add_whole();
-        for (int s = cell_thread() - 1; s < C; s += threads)
-            make_gate_column(s);
+        for (int job = cell_thread(); job < jobs; job += threads)
+            add_up(job / (C + 1), job % (C + 1) - 1);
         cell_barrier();
+        R own[(jobs + threads - 1) / threads][B];
+        CELL_UNROLL
+        for (int i = 0; i < (jobs + threads - 1) / threads; i++)
+            if (cell_thread() + i * threads < jobs)
+                add_later((cell_thread() + i * threads) / (C + 1), (cell_thread() + i * threads) % (C + 1) - 1, own[i]);
+        cell_barrier();
+        CELL_UNROLL
+        for (int i = 0; i < (jobs + threads - 1) / threads; i++) {
+            const int block = (cell_thread() + i * threads) / (C + 1), s = (cell_thread() + i * threads) % (C + 1) - 1;
+            CELL_UNROLL
+            for (int j = 0; j < B; j++)
+                if (block < blocks && block * B + j > s)
+                    derivatives()[place(block * B + j, s)] = own[i][j];
+        }
+        cell_barrier();
+        const writer out = writes(g.decay, 0, 1);
         for (int t = cell_thread(); t < C; t += threads) {
             R sum = 0;
+            CELL_UNROLL_BY(8)
             for (int s = -1; s < t; s++)
                 sum += derivatives()[place(t, s)];
-            if (g.decay.at && rows.first + t < x.steps)
-                cell_chunk_put<M>(g.decay, rows.first + t, 0, t < rows.valid ? sum : (R)0);
+            if (t < out.lines)
+                out.one(out.at + t * out.row, t < rows.valid ? sum : (R)0);
         }
     }
 
