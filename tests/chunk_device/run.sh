@@ -67,7 +67,7 @@ fi
 # fault is of parts.
 fault() { # what, file, member, from, to
     local tree=$out/fault header type=1
-    [[ $2 != prep ]] || type=4
+    [[ $2 != back_warps ]] || type=4
     rm -rf "$tree"
     mkdir -p "$tree"
     cp -R "$root/runtime" "$tree/runtime"
