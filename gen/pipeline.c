@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "front/front.h"
 #include "kir/kir.h"
+#include "ir/products.h"
 #include "plan/plan.h"
 #include "pipeline.h"
 
@@ -26,6 +27,7 @@ const Pass reference_passes[] = {
 const Pass fast_passes[] = {
     { "parse", NULL, "" },
     { "lower", NULL, "" },
+    { "products", make_products, "the IR with sums as products of a param and one value, as far as they are such" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
     { "differentiate", differentiate, "" },
     { "simplify-adjoint", simplify, "the same again, with the adjoint" },

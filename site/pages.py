@@ -22,7 +22,14 @@ import plots
 
 # The navigation: headings, and pages by the path of their source in ROOT or, behind "site:", of one made here.
 NAVIGATION = {
-    "Use": ["site:start", "docs/language.md", "docs/python.md", "docs/c.md", "site:cells/index"],
+    "Use": [
+        "site:start",
+        "docs/language.md",
+        "docs/fast-cells.md",
+        "docs/python.md",
+        "docs/c.md",
+        "site:cells/index",
+    ],
     "Reference": [
         "site:reference/commands",
         "site:reference/man",

@@ -67,12 +67,8 @@ static void warn_of_sum(const Plan *p, const Program *pr, NodeId id, const Spell
 {
     Compiler *c = p->m->c;
     const Node *sum = at(p, at(p, id)->args[0]);
-    if (s->waits)
-        diag(c, DIAG_PERF, sum->span, "forward, in each step: a product that depends on no state, since %s",
-             s->because);
-    else
-        diag(c, DIAG_PERF, sum->span, "forward, %s: a row reduction, not a matrix product, since %s",
-             when_words(pr, id), s->because);
+    diag(c, DIAG_PERF, sum->span, "forward, %s: a row reduction, not a matrix product, since %s",
+         when_words(pr, id), s->because);
     diag_chain(c, sum->chain);
     diag(c, DIAG_NOTE, (Span){ .file = -1 }, "%s%s", s->write[0] == '`' ? "write " : "", s->write);
 }

@@ -1,163 +1,27 @@
 /* spelling.c: how a sum that is no matrix product would have to be written to be one. In comes a planned
- * program and a sum of it; out goes what keeps it from being a product, and the other text. It is proved, not
- * guessed: the other text is built in a copy of the module, and match_gemm takes it. Nothing of the plan is
- * changed. */
+ * program and a sum of it; out goes what keeps it from being a product, and the other text. make_products
+ * (ir/products.c) has taken what needs no memory for it: what is left is a matrix that is made of a param,
+ * such as a part of it. It is proved, not guessed: the other text is built in a copy of the module, and
+ * match_gemm takes it. Nothing of the plan is changed. */
 #include <string.h>
 
 #include "emit/emit.h"
-#include "ir/marks.h"
-#include "ir/ops.h"
+#include "ir/products.h"
 #include "ir/rounded.h"
 #include "plan_pass.h"
 #include "spelling.h"
 
-/* LEAST: rows and terms of a product below which a row reduction does as well. DEPTH: of what is printed of
- * an expression. LONGEST: characters of it. */
-enum { MOST = 16, LEAST = 16, DEPTH = 12, LONGEST = 72 };
+/* DEPTH: of what is printed of an expression. LONGEST: characters of it. */
+enum { DEPTH = 12, LONGEST = 72 };
 
-/* The factors of a product; those that it is divided by; conditions outside of which it is 0. */
-typedef struct Factors {
-    NodeId over[MOST], under[MOST], guard[MOST];
-    int nover, nunder, nguard;
-    bool negative;
-} Factors;
-
-/* They in a copy of the module: what all sequences share, what each has its own of, and what does not vary
- * over the sum's indices. -1: there is none of these. A plain read is taken as it is; else the factor has to
- * get a name. */
+/* The factors, in a copy of the module, and which of them has to get a name. */
 typedef struct Split {
     Module *m;
-    NodeId shared, own, outside;
-    bool negative;
+    Factored f;
     bool names_shared, names_own;
 } Split;
 
-static bool varies_over(const Node *n, const IndexId *over, int nover)
-{
-    for (int i = 0; i < n->naxes; i++)
-        for (int k = 0; k < nover; k++)
-            if (n->axes[i] == over[k])
-                return true;
-    return false;
-}
-
-static bool per_row(const Node *n)
-{
-    return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
-}
-
-/* False: more than there is room for. */
-static bool add_factors(const Module *m, NodeId id, bool under, Factors *f)
-{
-    const Node *n = &m->nodes.data[id];
-    if (n->kind == N_MAP && n->op == OP_NEG) {
-        f->negative = !f->negative;
-        return add_factors(m, n->args[0], under, f);
-    }
-    if (n->kind == N_MAP && (n->op == OP_MUL || n->op == OP_DIV))
-        return add_factors(m, n->args[0], under, f) &&
-               add_factors(m, n->args[1], under != (n->op == OP_DIV), f);
-    if (n->kind == N_MAP && n->op == OP_SELECT && !under && m->nodes.data[n->args[2]].kind == N_CONST &&
-        m->nodes.data[n->args[2]].value == 0 && f->nguard < MOST) {
-        f->guard[f->nguard++] = n->args[0];
-        return add_factors(m, n->args[1], under, f);
-    }
-    int *count = under ? &f->nunder : &f->nover;
-    if (*count == MOST)
-        return false;
-    (under ? f->under : f->over)[(*count)++] = id;
-    return true;
-}
-
 /* ---- the product, in a copy of the module ---- */
-
-typedef enum { SHARED, OWN, OUTSIDE } Side;
-
-static bool within(const Node *n, const IndexId *axes, int naxes)
-{
-    for (int i = 0; i < n->naxes; i++) {
-        bool found = false;
-        for (int k = 0; k < naxes; k++)
-            found |= n->axes[i] == axes[k];
-        if (!found)
-            return false;
-    }
-    return true;
-}
-
-static Side side_of(const Module *m, NodeId id, const Node *sum)
-{
-    const Node *n = &m->nodes.data[id];
-    return !varies_over(n, sum->bound, sum->nbound) ? OUTSIDE : per_row(n) ? OWN : SHARED;
-}
-
-/* A factor of the sum's indices alone goes with a vector of these, so that a param stays what the product
- * reads. */
-static bool goes_with_own(const Module *m, NodeId id, const Node *sum, NodeId own)
-{
-    return within(&m->nodes.data[id], sum->bound, sum->nbound) &&
-           within(&m->nodes.data[own], sum->bound, sum->nbound);
-}
-
-/* own: what is known of that side, to which shared factors may go; -1: none do. */
-static NodeId multiplied(Module *m, const Factors *f, const Node *sum, Side side, NodeId own)
-{
-    NodeId out = -1;
-    for (int i = 0; i < f->nover + f->nunder; i++) {
-        bool under = i >= f->nover;
-        NodeId id = under ? f->under[i - f->nover] : f->over[i];
-        Side its = side_of(m, id, sum);
-        if (its == SHARED && own >= 0 && goes_with_own(m, id, sum, own))
-            its = OWN;
-        if (its == side && under)
-            out = node_map2(m, OP_DIV, out < 0 ? node_const(m, 1) : out, id);
-        else if (its == side)
-            out = out < 0 ? id : node_map2(m, OP_MUL, out, id);
-    }
-    for (int i = 0; side == SHARED && out >= 0 && i < f->nguard; i++)
-        out = node_select(m, f->guard[i], out, node_const(m, 0));
-    return out;
-}
-
-static bool is_read(const Node *n)
-{
-    return (n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step;
-}
-
-/* Has the term a factor that all sequences share, and one that each has its own of? */
-static bool has_sides(const Module *m, NodeId term, const Node *sum)
-{
-    Factors f = { .nover = 0 };
-    bool has[OUTSIDE + 1] = { false };
-    for (int i = add_factors(m, term, false, &f) ? 0 : MOST; i < f.nover; i++)
-        has[side_of(m, f.over[i], sum)] = true;
-    for (int i = 0; i < f.nunder; i++)
-        has[side_of(m, f.under[i], sum)] = true;
-    return has[SHARED] && has[OWN];
-}
-
-static bool split_of(Module *m, NodeId term, const Node *sum, Split *s)
-{
-    Factors f = { .nover = 0 };
-    if (!add_factors(m, term, false, &f))
-        return false;
-    for (int i = 0; i < f.nguard; i++)
-        if (per_row(&m->nodes.data[f.guard[i]]))
-            return false;             /* another condition for each sequence */
-    NodeId own = multiplied(m, &f, sum, OWN, -1);
-    *s = (Split){ .m = m,
-                  .negative = f.negative,
-                  .shared = multiplied(m, &f, sum, SHARED, own),
-                  .own = own < 0 ? own : multiplied(m, &f, sum, OWN, own),
-                  .outside = multiplied(m, &f, sum, OUTSIDE, -1) };
-    if (s->shared < 0 || s->own < 0)
-        return false;
-    if (m->nodes.data[s->shared].naxes > MOST || m->nodes.data[s->own].naxes > MOST)
-        return false;
-    s->names_shared = !is_read(&m->nodes.data[s->shared]);
-    s->names_own = !is_read(&m->nodes.data[s->own]);
-    return true;
-}
 
 /* Those that the sum leaves, then those that it is over. */
 static void axes_of(const Node *n, const Node *sum, IndexId *axes)
@@ -178,7 +42,7 @@ static Read operand(Module *m, NodeId id, const Node *sum, bool named)
 {
     const Node n = m->nodes.data[id];
     if (named) {
-        IndexId axes[MOST];
+        IndexId axes[MOST_FACTORS];
         axes_of(&n, sum, axes);
         return read_itself(m, node_array(m, id, axes, n.naxes, NULL, n.span));
     }
@@ -192,27 +56,28 @@ static Read operand(Module *m, NodeId id, const Node *sum, bool named)
 static Layout layout_of(Module *m, const Read *r, const Node *value)
 {
     unsigned dep = value->dep & (DEP_BATCH | DEP_TIME);
-    return (Layout){ .batched = dep & DEP_BATCH, .timed = dep & DEP_TIME,
+    return (Layout){ .batched = dep & DEP_BATCH,
+                     .timed = dep & DEP_TIME,
                      .pitch = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id) };
 }
 
 static bool too_few(const Poly *p)
 {
-    return p->is_const && p->value < LEAST;
+    return p->is_const && p->value < LEAST_PRODUCT;
 }
 
-/* What has no name is taken as if it had one. A read that has, or gets, one stays that read. */
+/* What has no name is taken as if it had one; a plain read stays that. */
 static bool is_product(const Plan *p, const Split *s, NodeId sum, bool one_step)
 {
     Module *m = s->m;
     const Node r = m->nodes.data[m->nodes.data[sum].args[0]];
     Gemm g;
     Contraction c = { .one_step = one_step };
-    c.a = operand(m, s->shared, &r, s->names_shared);
-    c.b = operand(m, s->own, &r, s->names_own);
+    c.a = operand(m, s->f.shared, &r, s->names_shared);
+    c.b = operand(m, s->f.own, &r, s->names_own);
     c.c = read_itself(m, sum);
-    c.lay_a = layout_of(m, &c.a, &m->nodes.data[s->shared]);
-    c.lay_b = layout_of(m, &c.b, &m->nodes.data[s->own]);
+    c.lay_a = layout_of(m, &c.a, &m->nodes.data[s->f.shared]);
+    c.lay_b = layout_of(m, &c.b, &m->nodes.data[s->f.own]);
     c.lay_c = layout_of(m, &c.c, &m->nodes.data[sum]);
     if (c.a.is_tensor &&
         (m->tensors.data[c.a.id].kind != T_PARAM || m->tensors.data[c.a.id].dtype != p->dtype))
@@ -233,7 +98,7 @@ static bool is_writable(const Module *m, NodeId id)
         return true;
     case N_ARRAY: case N_VIEW: {
         const Node *a = &m->nodes.data[n->kind == N_VIEW ? n->args[0] : id];
-        return a->name && !a->chain && !strpbrk(a->name, ".");
+        return a->name && !a->chain && !strchr(a->name, '.');
     }
     case N_REDUCE:
         return false;
@@ -251,12 +116,6 @@ static const char *text_of(const Module *m, NodeId id, bool inside)
     Buf b = { .arena = m->arena };
     put_expression(m, id, DEPTH, inside, &b);
     return b.data;
-}
-
-static const char *shown(const Module *m, NodeId id, const char *otherwise)
-{
-    const char *text = is_writable(m, id) ? text_of(m, id, false) : NULL;
-    return text && strlen(text) <= LONGEST ? intern_f(m->c, "`%s`", text) : otherwise;
 }
 
 static bool is_taken(const Module *m, const char *name)
@@ -288,7 +147,7 @@ static const char *free_name(const Module *m, const char *base)
 static const char *named(const Module *m, const char *name, NodeId value, const Node *sum, bool defined)
 {
     const Node *n = &m->nodes.data[value];
-    IndexId axes[MOST];
+    IndexId axes[MOST_FACTORS];
     Buf b = { .arena = m->arena };
     axes_of(n, sum, axes);
     buf_f(&b, "%s", name);
@@ -314,109 +173,35 @@ static const char *sum_words(const Module *m, const Node *sum)
     return b.data;
 }
 
-/* Definitions of what needs a name, and the product of what has one. */
-static void put_definitions(const Split *s, const Node *sum, const char *names[2], Buf *out)
-{
-    const NodeId value[2] = { s->shared, s->own };
-    const bool needs[2] = { s->names_shared, s->names_own };
-    for (int i = 0; i < 2; i++)
-        if (needs[i]) {
-            names[i] = free_name(s->m, i ? "v" : "V");
-            buf_f(out, "`%s = %s;`, then ", named(s->m, names[i], value[i], sum, true),
-                  text_of(s->m, value[i], false));
-        }
-}
-
+/* Definitions of what needs a name, and the product of what has one; NULL: that cannot be written. */
 static const char *product_words(const Split *s, const Node *sum)
 {
     Module *m = s->m;
+    const NodeId value[2] = { s->f.shared, s->f.own };
+    const bool needs[2] = { s->names_shared, s->names_own };
+    const char *factor[2];
     Buf b = { .arena = m->arena };
-    const char *names[2] = { NULL, NULL };
-    if (!is_writable(m, s->shared) || !is_writable(m, s->own) ||
-        (s->outside >= 0 && !is_writable(m, s->outside)) || sum->chain)
+    if (sum->chain || (s->f.outside >= 0 && !is_writable(m, s->f.outside)))
         return NULL;
-    put_definitions(s, sum, names, &b);
-    const char *shared = names[0] ? named(m, names[0], s->shared, sum, false) : text_of(m, s->shared, true);
-    const char *own = names[1] ? named(m, names[1], s->own, sum, false) : text_of(m, s->own, true);
-    const char *outside = s->outside < 0 ? "" : intern_f(m->c, "%s * ", text_of(m, s->outside, true));
-    buf_f(&b, "`%s%s%s %s * %s`", s->negative ? "-" : "", outside, sum_words(m, sum), shared, own);
+    for (int i = 0; i < 2; i++) {
+        if (!is_writable(m, value[i]))
+            return NULL;
+        const char *name = needs[i] ? free_name(m, i ? "v" : "V") : NULL;
+        factor[i] = needs[i] ? named(m, name, value[i], sum, false) : text_of(m, value[i], true);
+        if (needs[i])
+            buf_f(&b, "`%s = %s;`, then ", named(m, name, value[i], sum, true), text_of(m, value[i], false));
+    }
+    const char *outside = s->f.outside < 0 ? "" : intern_f(m->c, "%s * ", text_of(m, s->f.outside, true));
+    buf_f(&b, "`%s%s%s %s * %s`", s->f.negative ? "-" : "", outside, sum_words(m, sum), factor[0], factor[1]);
     return b.data;
 }
 
 static const char *because_words(const Split *s)
 {
-    Module *m = s->m;
-    if (s->outside >= 0)
-        return intern_f(m->c, "%s stands inside the sum",
-                        shown(m, s->outside, "what does not depend on its index"));
-    if (s->negative)
-        return "a minus stands inside the sum";
-    return intern_f(m->c, "%s has no name",
-                    shown(m, s->names_own ? s->own : s->shared, "one of its two factors"));
-}
-
-static const char *general_words(const Split *s)
-{
-    if (s->outside >= 0 || s->negative)
-        return "take what does not depend on the sum's index in front of the sum";
-    return "give what is multiplied, on each side of the product, a name, and sum the product of the two";
-}
-
-/* ---- sums of several products ---- */
-
-static int add_terms(const Module *m, NodeId id, bool negative, NodeId *out, bool *negatives, int n)
-{
-    const Node *t = &m->nodes.data[id];
-    if (n < 0 || n == MOST)
-        return -1;
-    if (t->kind == N_MAP && (t->op == OP_ADD || t->op == OP_SUB)) {
-        n = add_terms(m, t->args[0], negative, out, negatives, n);
-        return add_terms(m, t->args[1], negative != (t->op == OP_SUB), out, negatives, n);
-    }
-    negatives[n] = negative;
-    out[n] = id;
-    return n + 1;
-}
-
-/* W[i,j] * (x[j] + h[j]) as terms, where the brackets have some that depend on a state, and others. */
-static int multiply_out(Module *m, const Split *s, NodeId *out, bool *negatives)
-{
-    NodeId terms[MOST];
-    bool waits = false, ready = false;
-    int n = s->names_own && s->outside < 0 ? add_terms(m, s->own, s->negative, terms, negatives, 0) : -1;
-    for (int i = 0; i < n; i++) {
-        const Node *t = &m->nodes.data[terms[i]];
-        waits |= (t->dep & DEP_STATE) != 0;
-        ready |= !(t->dep & DEP_STATE) && per_row(t);
-    }
-    for (int i = 0; i < n; i++)
-        out[i] = node_map2(m, OP_MUL, s->shared, terms[i]);
-    return waits && ready ? n : -1;
-}
-
-static bool several(const Plan *p, Module *m, NodeId array, bool one_step, const NodeId *terms,
-                    const bool *negatives, int n, Spelling *out)
-{
-    const Node sum = m->nodes.data[m->nodes.data[array].args[0]];
-    Buf b = { .arena = m->arena };
-    bool writable = true;
-    for (int i = 0; i < n; i++) {
-        Split s;
-        if (!split_of(m, terms[i], &sum, &s) || !is_product(p, &s, array, one_step))
-            return false;
-        s.negative = s.negative != negatives[i];
-        const char *text = s.names_shared || s.names_own ? NULL : product_words(&s, &sum);
-        writable &= text != NULL;
-        if (writable && i && s.negative)
-            buf_f(&b, " - %.*s", (int)strlen(text) - 3, text + 2);
-        else if (writable)
-            buf_f(&b, "%s%.*s", i ? " + " : "", (int)strlen(text) - 2, text + 1);
-    }
-    *out = (Spelling){
-        .because = intern_f(m->c, "one sum has %d products", n),
-        .write = writable ? intern_f(m->c, "`%s`", b.data) : "write a sum for each product",
-    };
-    return true;
+    NodeId id = s->names_shared ? s->f.shared : s->f.own;
+    const char *text = is_writable(s->m, id) ? text_of(s->m, id, false) : NULL;
+    return text && strlen(text) <= LONGEST ? intern_f(s->m->c, "`%s` has no name", text)
+                                           : "one of its two factors has no name";
 }
 
 /* ---- the answer ---- */
@@ -429,42 +214,30 @@ static bool sums_places(const Node *r)
     return r->kind == N_REDUCE && r->reduce == R_SUM;
 }
 
-bool spelling_of(const Plan *p, const Program *pr, NodeId array, Spelling *out)
-{
-    const Node *a = at(p, array), *r = at(p, a->args[0]);
-    NodeId terms[MOST];
-    bool negatives[MOST], one_step = pr->phase[array] == PHASE_DURING;
-    Split s;
-    if (!sums_places(r) || !per_row(a) || ir_gathers(p->m, a->args[0]))
-        return false;
-    int n = add_terms(p->m, r->args[0], false, terms, negatives, 0);
-    if (n < 1 || !has_sides(p->m, terms[0], r))
-        return false;
-    Module *m = module_copy(p->m);
-    const Node sum = m->nodes.data[a->args[0]];
-    if (n > 1)
-        return several(p, m, array, one_step, terms, negatives, n, out);
-    if (!split_of(m, sum.args[0], &sum, &s))
-        return false;
-    n = one_step ? multiply_out(m, &s, terms, negatives) : -1;
-    if (n > 1 && several(p, m, array, one_step, terms, negatives, n, out))
-        return true;
-    if (!is_product(p, &s, array, one_step) ||
-        !(s.outside >= 0 || s.negative || s.names_shared || s.names_own))
-        return false;
-    bool waits = s.outside >= 0 && (m->nodes.data[s.outside].dep & DEP_STATE);
-    const char *text = product_words(&s, &sum);
-    *out = (Spelling){
-        .because = because_words(&s),
-        .write = text ? text : general_words(&s),
-        .waits =
-            waits && !(m->nodes.data[s.own].dep & DEP_STATE) && !(m->nodes.data[s.shared].dep & DEP_STATE),
-    };
-    return true;
-}
-
 bool multiplies_shared(const Plan *p, NodeId array)
 {
     const Node *r = at(p, at(p, array)->args[0]);
-    return sums_places(r) && has_sides(p->m, r->args[0], r);
+    return sums_places(r) && has_factors(p->m, r->args[0], r);
+}
+
+bool spelling_of(const Plan *p, const Program *pr, NodeId array, Spelling *out)
+{
+    NodeId id = at(p, array)->args[0];
+    if (!multiplies_shared(p, array) || is_plain_product(p->m, at(p, id)) || ir_gathers(p->m, id))
+        return false;
+    Split s = { .m = module_copy(p->m) };
+    Module *m = s.m;
+    const Node sum = m->nodes.data[id];
+    if (!factor_term(m, sum.args[0], &sum, &s.f) || m->nodes.data[s.f.shared].naxes > MOST_FACTORS ||
+        m->nodes.data[s.f.own].naxes > MOST_FACTORS)
+        return false;
+    s.names_shared = !is_operand(&m->nodes.data[s.f.shared]);
+    s.names_own = !is_operand(&m->nodes.data[s.f.own]);
+    if (!(s.names_shared || s.names_own) || !is_product(p, &s, array, pr->phase[array] == PHASE_DURING))
+        return false;
+    const char *text = product_words(&s, &sum);
+    const char *general =
+        "give what is multiplied, on each side of the product, a name, and sum the product of the two";
+    *out = (Spelling){ .because = because_words(&s), .write = text ? text : general };
+    return true;
 }

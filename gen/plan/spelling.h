@@ -5,9 +5,8 @@
 #include "plan.h"
 
 typedef struct Spelling {
-    const char *because;          /* what keeps the sum from being a product: "`0.5` stands inside the sum" */
+    const char *because;          /* what keeps the sum from being a product: "`j <= i ? R[i,j] : 0` has no name" */
     const char *write;            /* what to write instead, in text of the spec where that can be */
-    bool waits;                   /* the product depends on no state, and what keeps it does */
 } Spelling;
 
 /* Is the sum a row reduction that would be a product with a factor that all sequences share, such as a param,

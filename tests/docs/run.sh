@@ -89,6 +89,36 @@ if ((links < 60)); then
     echo "only $links links found"
     failed=$((failed + 1))
 fi
+# docs/fast-cells.md: the first line of each block says which schedule takes the cell, whether one kernel may walk
+# all steps of both directions, or forward, and whether a performance warning is said.
+awk -v dir="$work" '
+    /^```cell$/ { file = sprintf("%s/fast_%d.spec", dir, NR); next }
+    /^```/ { file = "" }
+    file { print > file }' docs/fast-cells.md
+fast=0
+for f in "$work"/fast_*.spec; do
+    fast=$((fast + 1))
+    schedule=$("$cellc" explain "$f" 2>"$f.said" | tee "$f.out" | sed -n 's/^  schedule  *\([a-z]*\):.*/\1/p')
+    tr '\n' ' ' <"$f.out" | tr -s ' ' | grep -o 'operations .* work ' >"$f.operations"
+    said="// $schedule"
+    case $(grep -o 'one kernel for all of them' "$f.operations" | wc -l) in
+    2) said+=", one kernel for all steps" ;;
+    1) said+=", one kernel for all steps forward" ;;
+    esac
+    grep -q 'performance warning: ' "$f.said" && said+=", a performance warning"
+    line=$(basename "$f" .spec | tr -dc 0-9)
+    if [[ $(head -n 1 "$f") == "$said" ]] && ! grep -q ': error: ' "$f.said"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "docs/fast-cells.md, the block after line $line is '$said'"
+        grep ': error: ' "$f.said"
+    fi
+done
+if ((fast < 9)); then
+    echo "only $fast blocks found in docs/fast-cells.md"
+    failed=$((failed + 1))
+fi
 # The table of docs/design.md that says where things are: files, and names that stand in them as words.
 places=0
 while IFS='|' read -r _ question where _; do

@@ -1,0 +1,291 @@
+/* products.c: sums that are products of a matrix which all sequences share and a vector of each, however they
+ * are written. In comes a module without its adjoint. Out goes the same where such a sum is one product of
+ * two reads, as a GEMM takes it: what does not vary over its index stands in front of it (`sum[j] R[i,j] *
+ * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), and a sum of several
+ * products is as many sums. Guaranteed: values are the same but for the order of their roundings; sums over
+ * steps, and those whose product would be small, stay as they are. */
+#include "marks.h"
+#include "products.h"
+#include "rewrite.h"
+
+static const Node *at(const Module *m, NodeId id)
+{
+    return &m->nodes.data[id];
+}
+
+/* ---- factors ---- */
+
+/* Of a product: its factors, what it is divided by, and conditions outside of which it is 0. */
+typedef struct Factors {
+    NodeId over[MOST_FACTORS], under[MOST_FACTORS], guard[MOST_FACTORS];
+    int nover, nunder, nguard;
+    bool negative;
+} Factors;
+
+/* SHARED: the same for all sequences and steps. A factor of the sum's indices alone goes with OWN, so that a
+ * param stays what the product reads. */
+typedef enum { SHARED, OWN, OUTSIDE } Side;
+
+/* False: more than there is room for. */
+static bool add_factors(const Module *m, NodeId id, bool under, Factors *f)
+{
+    const Node *n = at(m, id);
+    if (n->kind == N_MAP && n->op == OP_NEG) {
+        f->negative = !f->negative;
+        return add_factors(m, n->args[0], under, f);
+    }
+    if (n->kind == N_MAP && n->op == OP_MUL)
+        return add_factors(m, n->args[0], under, f) && add_factors(m, n->args[1], under, f);
+    if (n->kind == N_MAP && n->op == OP_DIV)
+        return add_factors(m, n->args[0], under, f) && add_factors(m, n->args[1], !under, f);
+    if (n->kind == N_MAP && n->op == OP_SELECT && !under && f->nguard < MOST_FACTORS &&
+        at(m, n->args[2])->kind == N_CONST && at(m, n->args[2])->value == 0) {
+        f->guard[f->nguard++] = n->args[0];
+        return add_factors(m, n->args[1], under, f);
+    }
+    int *count = under ? &f->nunder : &f->nover;
+    if (*count == MOST_FACTORS)
+        return false;
+    (under ? f->under : f->over)[(*count)++] = id;
+    return true;
+}
+
+static bool is_among(IndexId i, const IndexId *of, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (of[k] == i)
+            return true;
+    return false;
+}
+
+static bool varies_over(const Node *n, const Node *sum)
+{
+    for (int i = 0; i < n->naxes; i++)
+        if (is_among(n->axes[i], sum->bound, sum->nbound))
+            return true;
+    return false;
+}
+
+/* Over the sum's indices, and no others? */
+static bool is_vector(const Node *n, const Node *sum)
+{
+    for (int i = 0; i < n->naxes; i++)
+        if (!is_among(n->axes[i], sum->bound, sum->nbound))
+            return false;
+    return true;
+}
+
+static bool per_row(const Node *n)
+{
+    return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
+}
+
+static Side side_of(const Module *m, NodeId id, const Node *sum)
+{
+    const Node *n = at(m, id);
+    return !varies_over(n, sum) ? OUTSIDE : per_row(n) || is_vector(n, sum) ? OWN : SHARED;
+}
+
+/* The product of the factors on a side. */
+static NodeId multiplied(Module *m, const Factors *f, const Node *sum, Side side)
+{
+    NodeId out = -1;
+    for (int i = 0; i < f->nover + f->nunder; i++) {
+        bool under = i >= f->nover;
+        NodeId id = under ? f->under[i - f->nover] : f->over[i];
+        Side its = side_of(m, id, sum);
+        if (its == side && under)
+            out = node_map2(m, OP_DIV, out < 0 ? node_const(m, 1) : out, id);
+        else if (its == side)
+            out = out < 0 ? id : node_map2(m, OP_MUL, out, id);
+    }
+    for (int i = 0; side == SHARED && out >= 0 && i < f->nguard; i++)
+        out = node_select(m, f->guard[i], out, node_const(m, 0));
+    return out;
+}
+
+bool has_factors(const Module *m, NodeId term, const Node *sum)
+{
+    Factors f = { .nover = 0 };
+    bool shared = false, own = false;
+    if (!add_factors(m, term, false, &f))
+        return false;
+    for (int i = 0; i < f.nover + f.nunder; i++) {
+        NodeId id = i < f.nover ? f.over[i] : f.under[i - f.nover];
+        shared |= side_of(m, id, sum) == SHARED;
+        own |= side_of(m, id, sum) == OWN && per_row(at(m, id));
+    }
+    for (int i = 0; i < f.nguard; i++)
+        if (per_row(at(m, f.guard[i])))
+            return false;             /* another condition for each sequence */
+    return shared && own;
+}
+
+bool factor_term(Module *m, NodeId term, const Node *sum, Factored *out)
+{
+    Factors f = { .nover = 0 };
+    if (!has_factors(m, term, sum))
+        return false;
+    add_factors(m, term, false, &f);
+    *out = (Factored){ .shared = multiplied(m, &f, sum, SHARED),
+                       .own = multiplied(m, &f, sum, OWN),
+                       .outside = multiplied(m, &f, sum, OUTSIDE),
+                       .negative = f.negative };
+    return true;
+}
+
+bool is_operand(const Node *n)
+{
+    return (n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step;
+}
+
+static int add_terms(const Module *m, NodeId id, bool negative, NodeId *out, bool *negatives, int n)
+{
+    const Node *t = at(m, id);
+    if (n < 0 || n == MOST_FACTORS)
+        return -1;
+    if (t->kind == N_MAP && (t->op == OP_ADD || t->op == OP_SUB)) {
+        n = add_terms(m, t->args[0], negative, out, negatives, n);
+        return add_terms(m, t->args[1], negative != (t->op == OP_SUB), out, negatives, n);
+    }
+    negatives[n] = negative;
+    out[n] = id;
+    return n + 1;
+}
+
+int added_terms(const Module *m, NodeId id, NodeId out[MOST_FACTORS], bool negative[MOST_FACTORS])
+{
+    return add_terms(m, id, false, out, negative, 0);
+}
+
+/* ---- the pass ---- */
+
+static bool reads_other_steps(const Module *m, NodeId id, Marks *seen)
+{
+    const Node *n = at(m, id);
+    if (n->step || n->kind == N_ARRAY || !marks_first(seen, id))
+        return n->step != NULL;
+    for (int i = 0; n->kind == N_MAP && i < n->nargs; i++)
+        if (reads_other_steps(m, n->args[i], seen))
+            return true;
+    return false;
+}
+
+static bool too_few(const Poly *p)
+{
+    return p->is_const && p->value < LEAST_PRODUCT;
+}
+
+/* Has the matrix rows of its own, enough of them, and the sum enough terms? */
+static bool is_large(Module *m, const Factored *f, const Node *sum)
+{
+    const Node *shared = at(m, f->shared), *own = at(m, f->own);
+    const Poly *rows = poly_const(m, 1), *terms = rows;
+    for (int i = 0; i < shared->naxes; i++)
+        if (!is_among(shared->axes[i], own->axes, own->naxes))
+            rows = poly_mul(m, rows, m->indices.data[shared->axes[i]].extent);
+    for (int i = 0; i < sum->nbound; i++)
+        terms = poly_mul(m, terms, m->indices.data[sum->bound[i]].extent);
+    return !too_few(rows) && !too_few(terms);
+}
+
+/* A param on one side, and on the other what one array of each sequence can have. */
+static bool takes(Module *m, const Factored *f, const Node *sum)
+{
+    const Node *shared = at(m, f->shared);
+    if (shared->kind != N_LOAD || m->tensors.data[shared->tensor].kind != T_PARAM || !is_large(m, f, sum))
+        return false;
+    for (int i = 0; i < sum->nbound; i++)
+        if (!is_among(sum->bound[i], shared->axes, shared->naxes) ||
+            !is_among(sum->bound[i], at(m, f->own)->axes, at(m, f->own)->naxes))
+            return false;
+    Marks *seen = marks_begin(m);
+    bool steps = reads_other_steps(m, f->own, seen);
+    marks_end(seen);
+    return !steps && at(m, f->own)->type == TY_REAL;
+}
+
+/* The sum of the term as a product, without its sign. */
+static NodeId product_of(Module *m, const Factored *f, const Node *sum)
+{
+    const Node own = *at(m, f->own);
+    NodeId vector = is_operand(&own) ? f->own : node_array(m, f->own, own.axes, own.naxes, NULL, sum->span);
+    NodeId product = node_map2(m, OP_MUL, f->shared, vector);
+    NodeId out = node_reduce(m, R_SUM, product, sum->bound, sum->nbound);
+    return f->outside >= 0 ? node_map2(m, OP_MUL, f->outside, out) : out;
+}
+
+/* a: -1 for none. */
+static NodeId plus(Module *m, NodeId a, NodeId b, bool negative)
+{
+    if (a < 0)
+        return negative ? node_map1(m, OP_NEG, b) : b;
+    return node_map2(m, negative ? OP_SUB : OP_ADD, a, b);
+}
+
+/* Is the sum over places, and not over steps, a gather or a sum of integers? */
+static bool sums_places(const Module *m, NodeId id)
+{
+    const Node *r = at(m, id);
+    if (r->kind != N_REDUCE || r->reduce != R_SUM || r->type != TY_REAL || ir_gathers(m, id))
+        return false;
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] < IX_FIRST)
+            return false;
+    return true;
+}
+
+bool is_plain_product(const Module *m, const Node *sum)
+{
+    const Node *n = at(m, sum->args[0]);
+    return n->kind == N_MAP && n->op == OP_MUL && is_operand(at(m, n->args[0])) &&
+           is_operand(at(m, n->args[1]));
+}
+
+static bool may_change(const Module *m, NodeId id)
+{
+    NodeId terms[MOST_FACTORS];
+    bool negative[MOST_FACTORS];
+    if (!sums_places(m, id) || is_plain_product(m, at(m, id)))
+        return false;
+    for (int i = added_terms(m, at(m, id)->args[0], terms, negative) - 1; i >= 0; i--)
+        if (has_factors(m, terms[i], at(m, id)))
+            return true;
+    return false;
+}
+
+static NodeId hook_products(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    Module *m = r->m;
+    NodeId terms[MOST_FACTORS], out = -1, rest = -1;
+    bool negative[MOST_FACTORS];
+    (void)old;
+    (void)whole;
+    if (!may_change(m, rebuilt))
+        return rebuilt;
+    const Node sum = *at(m, rebuilt);
+    int n = added_terms(m, sum.args[0], terms, negative);
+    module_at(m, sum.span, sum.chain);
+    for (int i = 0; i < n; i++) {
+        Factored f;
+        if (factor_term(m, terms[i], &sum, &f) && takes(m, &f, &sum))
+            out = plus(m, out, product_of(m, &f, &sum), f.negative != negative[i]);
+        else
+            rest = plus(m, rest, terms[i], negative[i]);
+    }
+    if (out < 0)
+        return rebuilt;
+    return rest < 0 ? out : plus(m, out, node_reduce(m, R_SUM, rest, sum.bound, sum.nbound), false);
+}
+
+void make_products(Module *m)
+{
+    bool any = false;
+    for (NodeId id = 0; id < m->nodes.len && !any; id++)
+        any = may_change(m, id);
+    if (!any)
+        return;
+    Rewrite r = { .m = m, .hook = hook_products };
+    rewrite_roots(&r);
+    module_at(m, m->span, NULL);
+}

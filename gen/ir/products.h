@@ -1,0 +1,33 @@
+/* products.h: a sum as the product of what all sequences share, such as a param, and what each has its own of
+ * (products.c). */
+#ifndef CELLC_PRODUCTS_H
+#define CELLC_PRODUCTS_H
+
+#include "ir.h"
+
+/* LEAST_PRODUCT: rows and terms of a product below which a row reduction does as well. MOST_FACTORS: of one
+ * term of a sum. */
+enum { LEAST_PRODUCT = 16, MOST_FACTORS = 16 };
+
+/* The parts of a term; -1: there is none of these. */
+typedef struct Factored {
+    NodeId shared;                /* varies over the sum's indices, and is the same for all sequences and steps */
+    NodeId own;                   /* varies over the sum's indices, and each sequence and step has its own */
+    NodeId outside;               /* does not vary over them */
+    bool negative;
+} Factored;
+
+/* Takes a term of the sum apart; false: it is no such product. Makes nodes. */
+bool factor_term(Module *m, NodeId term, const Node *sum, Factored *f);
+/* Might it, as far as can be seen without making nodes? */
+bool has_factors(const Module *m, NodeId term, const Node *sum);
+/* Is it a plain read at this step, which a product takes as it is? */
+bool is_operand(const Node *n);
+/* Does it sum the product of two such reads? */
+bool is_plain_product(const Module *m, const Node *sum);
+/* The terms that a value adds up, and which of them it subtracts; their number, -1: more than that. */
+int added_terms(const Module *m, NodeId id, NodeId out[MOST_FACTORS], bool negative[MOST_FACTORS]);
+/* The pass: sums become products of a param and a value that has a name, as far as they are such. */
+void make_products(Module *m);
+
+#endif
