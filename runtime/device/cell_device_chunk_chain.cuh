@@ -243,6 +243,16 @@ __device__ __forceinline__ void cell_quad_turn(uint32_t (&x)[4])
 template <class A, class B> constexpr bool cell_same = false;
 template <class A> constexpr bool cell_same<A, A> = true;
 
+// Four elements of a chunk's row t as they come.
+template <class M>
+__device__ __forceinline__ void cell_chunk_load_four(float (&x)[4], const cell_rows &v, const cell_chunk_rows &rows, int t, int64_t k,
+                                                     int64_t extent)
+{
+    CELL_UNROLL
+    for (int e = 0; e < 4; e++)
+        x[e] = cell_chunk_load<M>(v, rows, t, k + e, extent);
+}
+
 // Rows of a vector to shared memory by all threads of a block, as asynchronous copies where they lie as they are wanted; elements
 // from `begin` on, zeros behind the sequence's rows and behind `extent`. Lines have cell_chain_pitch(Columns).
 template <class M, int Columns, int Threads = CELL_CHUNK_THREADS>
@@ -274,12 +284,34 @@ __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part
         }
         return;
     }
+    const float *const floats = (const float *)v.at + rows.first * v.row + begin;
+    const bool fours = sizeof(Part) == 2 && v.real && v.element == 1 && v.row % 4 == 0 && extent % each == 0 && (uintptr_t)floats % 16 == 0;
+    constexpr int together = turns < 4 ? turns : 4; // pieces that are on their way before one is stored
     CELL_UNROLL_BY(1)
-    for (int n = cell_thread(); n < count; n += Threads) {
-        const int t = n / line, k = n % line * each;
-        CELL_UNROLL_BY(1)
-        for (int e = 0; e < each; e++)
-            cell_store(to + (t * pitch + k + e), cell_chunk_load<M>(v, rows, t, begin + k + e, extent));
+    for (int i = 0; i < turns; i += together) {
+        float x[together][each];
+        CELL_UNROLL
+        for (int j = 0; j < together; j++) {
+            const int n = cell_thread() + (i + j) * Threads, t = n / line, k = n % line * each;
+            const bool given = n < count && t < rows.valid && begin + k < extent;
+            CELL_UNROLL
+            for (int e = 0; e < each; e += 4) {
+                float four[4] = {};
+                if (given && fours)
+                    cell_load_vec<4>(four, floats + (t * v.row + k + e));
+                else if (given)
+                    cell_chunk_load_four<M>(four, v, rows, t, begin + k + e, extent);
+                CELL_UNROLL
+                for (int f = 0; f < 4; f++)
+                    x[j][e + f] = four[f];
+            }
+        }
+        CELL_UNROLL
+        for (int j = 0; j < together; j++) {
+            const int n = cell_thread() + (i + j) * Threads;
+            if (n < count)
+                cell_store_vec<each>(to + (n / line * pitch + n % line * each), x[j]);
+        }
     }
 }
 

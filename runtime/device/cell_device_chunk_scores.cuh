@@ -27,7 +27,7 @@ template <class M> struct cell_chunk_scores {
     }
     __host__ __device__ static constexpr int floats()
     {
-        return vectors * C + u * C * diagonal_pitch +
+        return vectors * C + (by_key ? 0 : u * C * diagonal_pitch) +
                (by_key           ? 2 * C * key_pitch + 3 * blocks * K + readers * M::additions * C * diagonal_pitch
                 : M::decay != 0 ? (4 + pair_pitch) * C
                                 : 0);
@@ -52,13 +52,14 @@ template <class M> struct cell_chunk_scores {
         inverse = lower + Parts::count * square;
         number = cell_carve<float>(cursor, floats());
         diagonal = number + vectors * C;
-        pre = diagonal + u * C * diagonal_pitch;
+        pre = diagonal + (by_key ? 0 : u * C * diagonal_pitch);
         if constexpr (by_key) {
             suf = pre + C * key_pitch;
             total = suf + C * key_pitch;
             head = total + blocks * K;
             tail = head + blocks * K;
             within = tail + blocks * K;
+            diagonal = within; // in their places, with numbers
         } else {
             suf = pre + C;
             start = suf + C;
@@ -412,6 +413,32 @@ template <class M> struct cell_chunk_scores {
             m[square + row * square_pitch + col] = cell_convert<Part>(v - cell_convert<float>(first));
     }
 
+    // Two tiles of L, of the warp's rows and block j of columns, in parts.
+    __device__ __forceinline__ void put_lower(const float (*sum)[4], int j) const
+    {
+        if constexpr (Parts::count == 1) {
+            CELL_UNROLL
+            for (int i = 0; i < 8; i++)
+                put(lower, own() * 16 + lane_row(i % 4), j * 16 + i / 4 * 8 + lane_column(i % 4), sum[i / 4][i % 4]);
+        } else {
+            Parts parts;
+            parts.of_sums(sum);
+            CELL_UNROLL
+            for (int part = 0; part < Parts::count; part++) {
+                uint32_t words[4];
+                chain::to_words(words, parts.part[part]);
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++) {
+                    float two[2];
+                    cell_unpack<Part>(two[0], two[1], words[i]);
+                    cell_store_vec<2>(lower + (part * square + (own() * 16 + lane_row(i % 2 * 2)) * square_pitch + j * 16 + i / 2 * 8 +
+                                               lane_column(0)),
+                                      two);
+                }
+            }
+        }
+    }
+
     // F's blocks on the diagonal, of the warp's rows: a lane has a column.
     __device__ __forceinline__ void substitute() const
     {
@@ -494,15 +521,15 @@ template <class M> struct cell_chunk_scores {
             float sum[C / 8][4];
             score(sum, 0, column(0), true);
             CELL_UNROLL
-            for (int j = 0; j < C / 8; j++) {
+            for (int j = 0; j < blocks; j++) {
+                if (j < own())
+                    put_lower(sum + j * 2, j);
+                if (j != own())
+                    continue;
                 CELL_UNROLL
-                for (int i = 0; i < 4; i++) {
-                    const int s = j * 8 + lane_column(i);
-                    if (j / 2 < own())
-                        put(lower, own() * 16 + lane_row(i), s, sum[j][i]);
-                    else if (j / 2 == own())
-                        diagonal[(own() * 16 + lane_row(i)) * diagonal_pitch + s % 16] = sum[j][i];
-                }
+                for (int i = 0; i < 8; i++)
+                    diagonal[(own() * 16 + lane_row(i % 4)) * diagonal_pitch + i / 4 * 8 + lane_column(i % 4)] =
+                        sum[j * 2 + i / 4][i % 4];
             }
             cell_warp_barrier();
             substitute();
