@@ -27,46 +27,53 @@
 enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
 
 /* Corrected: d = beta (v - a k' S), written with the column k. Decay: 0 none, 1 a number, 2 by key. */
-template <int D, bool Corrected, int Decay, int Stages> struct Cell { // values: enough blocks for the device
+#ifndef VALUES /* of a block of the walk: so many that there are as many blocks as multiprocessors */
+#define VALUES(d) ((d) == 64 ? 64 : 32)
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+
+template <int D, bool Corrected, int Decay> struct Cell {
     typedef float Real;
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
-    static constexpr int rows = 64, keys = D, values = D == 64 ? 64 : 32, additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
-                         decay = Decay, stages = Stages;
+    static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
+                         decay = Decay, stages = STAGES;
 };
 
 #ifndef CELL
 #define CELL 0
 #endif
 #if CELL == 0
-typedef Cell<64, true, 0, 3> M;
+typedef Cell<64, true, 0> M;
 static const char *const name = "delta";
 #elif CELL == 1
-typedef Cell<64, true, 1, 3> M;
+typedef Cell<64, true, 1> M;
 static const char *const name = "gated delta";
 #elif CELL == 2
-typedef Cell<64, false, 1, 3> M;
+typedef Cell<64, false, 1> M;
 static const char *const name = "linear attention, a decay";
 #elif CELL == 3
-typedef Cell<64, false, 2, 3> M;
+typedef Cell<64, false, 2> M;
 static const char *const name = "GLA";
 #elif CELL == 4
-typedef Cell<64, true, 2, 3> M;
+typedef Cell<64, true, 2> M;
 static const char *const name = "KDA";
 #elif CELL == 5
-typedef Cell<128, true, 0, 3> M;
+typedef Cell<128, true, 0> M;
 static const char *const name = "delta";
 #elif CELL == 6
-typedef Cell<128, true, 1, 3> M;
+typedef Cell<128, true, 1> M;
 static const char *const name = "gated delta";
 #elif CELL == 7
-typedef Cell<128, false, 1, 3> M;
+typedef Cell<128, false, 1> M;
 static const char *const name = "linear attention, a decay";
 #elif CELL == 8
-typedef Cell<128, false, 2, 3> M;
+typedef Cell<128, false, 2> M;
 static const char *const name = "GLA";
 #elif CELL == 9
-typedef Cell<128, true, 2, 3> M;
+typedef Cell<128, true, 2> M;
 static const char *const name = "KDA";
 #endif
 
@@ -276,8 +283,8 @@ int main()
     CHECK(cudaFuncGetAttributes(&w, (const void *)walk));
     cudaDeviceProp device;
     CHECK(cudaGetDeviceProperties(&device, 0));
-    printf("%s, a copy moves %.2f TB/s; prep: %d registers, %zu bytes spilled, %lld shared; walk: %d, %zu, %lld\n", device.name,
-           rate / 1e12, p.numRegs, p.localSizeBytes, (long long)cell_chunk_prep<M>::smem(), w.numRegs, w.localSizeBytes,
+    printf("%s, a copy moves %.2f TB/s; prep: %d registers, %zu bytes spilled, %lld shared; walk of %d values, %d stages: %d, %zu, %lld\n",
+           device.name, rate / 1e12, p.numRegs, p.localSizeBytes, (long long)cell_chunk_prep<M>::smem(), (int)M::values, (int)M::stages, w.numRegs, w.localSizeBytes,
            (long long)cell_chunk_walker<M>::smem());
     if (D == 64)
         run(8, 2048, 16, flush, rate);

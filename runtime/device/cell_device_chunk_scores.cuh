@@ -21,9 +21,14 @@ template <class M> struct cell_chunk_scores {
     static constexpr bool by_key = record::by_key;
     static constexpr int readers = u + M::reads, key_pitch = K + 4; // w, q_r
 
+    // Where the correction is the only addition and there is one read, its scores come first, and F and L take the place of w and q.
+    static constexpr bool early = u != 0 && !by_key && M::additions == 1 && M::reads == 1;
+    static constexpr int squares = u * 2 * Parts::count * square, kept = early ? wide : vectors * wide;
+    static constexpr int parts = early && squares < (vectors - 1) * wide ? vectors * wide : kept + squares;
+
     __host__ __device__ static constexpr int64_t smem()
     {
-        return cell_carve_bytes<Part>(vectors * wide + u * 2 * Parts::count * square) + cell_carve_bytes<float>(floats());
+        return cell_carve_bytes<Part>(parts) + cell_carve_bytes<float>(floats());
     }
     __host__ __device__ static constexpr int floats()
     {
@@ -47,8 +52,8 @@ template <class M> struct cell_chunk_scores {
         : x(of), rows(cell_chunk_rows_of(of, chunk)), to(of.records + chunk * record::bytes)
     {
         auto cursor = cell_shared();
-        vector = cell_carve<Part>(cursor, vectors * wide + u * 2 * Parts::count * square);
-        lower = vector + vectors * wide;
+        vector = cell_carve<Part>(cursor, parts);
+        lower = vector + kept;
         inverse = lower + Parts::count * square;
         number = cell_carve<float>(cursor, floats());
         diagonal = number + vectors * C;
@@ -87,14 +92,19 @@ template <class M> struct cell_chunk_scores {
         const cell_rows &a = x.addition[0].weight.vector, &b = x.addition[0].column.vector;
         return a.at == b.at && a.row == b.row && a.element == b.element && a.real == b.real;
     }
-    __device__ __forceinline__ cell_smem<Part> place(int v) const { return vector + (u && v == 0 && same() ? column(0) : v) * wide; }
+    // The first column stands first where others are given up.
+    __device__ __forceinline__ static constexpr int line_of(int v) { return !early ? v : v == column(0) ? 0 : v == 0 ? 1 : v; }
+    __device__ __forceinline__ cell_smem<Part> place(int v) const
+    {
+        return vector + (u && v == 0 && same() ? line_of(column(0)) : line_of(v)) * wide;
+    }
 
     __device__ __forceinline__ void fetch() const
     {
         CELL_UNROLL
         for (int v = 0; v < vectors; v++) {
             if (v >= u || !same())
-                cell_chunk_fetch_rows<M, K>(vector + v * wide, given(v).vector, rows, 0, x.keys);
+                cell_chunk_fetch_rows<M, K>(vector + line_of(v) * wide, given(v).vector, rows, 0, x.keys);
         }
         cell_cp_async_commit();
         float gate = 1;
@@ -514,12 +524,18 @@ template <class M> struct cell_chunk_scores {
         }
     }
 
-    // F, whose blocks above the diagonal are not looked at. A barrier is behind it.
-    __device__ __forceinline__ void invert(bool works) const
+    // F, whose blocks above the diagonal are not looked at. A barrier is behind it. read: the read's scores, where they come early.
+    __device__ __forceinline__ void invert(bool works, float (*read)[4]) const
     {
-        if (works) {
-            float sum[C / 8][4];
+        float sum[C / 8][4];
+        if (works)
             score(sum, 0, column(0), true);
+        if constexpr (early) {
+            if (works)
+                score(read, reader(0), column(0), M::before & 1);
+            cell_barrier();
+        }
+        if (works) {
             CELL_UNROLL
             for (int j = 0; j < blocks; j++) {
                 if (j < own())
@@ -738,12 +754,17 @@ template <class M> struct cell_chunk_scores {
         cell_cp_async_wait<0>();
         cell_barrier();
         store_ends();
+        float read[early ? C / 8 : 1][4];
         if constexpr (u != 0) {
-            invert(works);
+            invert(works, read);
             store_inverse();
         }
-        if (works)
+        if constexpr (early) {
+            if (works)
+                store_folded(matrix(record::p(0)), read);
+        } else if (works) {
             store_scores();
+        }
         if constexpr (u != 0) {
             if constexpr (by_key) {
                 cell_barrier();
