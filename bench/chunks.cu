@@ -1,8 +1,8 @@
-/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward, in bf16: the kernels alone, with what
- * they cannot be faster than. Out: a line for each cell and size: milliseconds of prep, of the walk, and of the walk that saves
- * states, medians with caches cold; beside each the time of its bytes, read and written once, at the rate of a copy on this
- * device; and the error of o against steps in f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of
- * one of the cells below. */
+/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward, in bf16: the
+ * kernels alone, with what they cannot be faster than. Out: a line for each cell and size: milliseconds of
+ * prep, of the walk, and of the walk that saves states, medians with caches cold; beside each the time of its
+ * bytes, read and written once, at the rate of a copy on this device; and the error of o against steps in
+ * f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of one of the cells below. */
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 #include "cell_device.cuh"
 
-#define CHECK(call)                                                                                     \
-    do {                                                                                                \
-        const cudaError_t status_ = (call);                                                             \
-        if (status_ != cudaSuccess) {                                                                   \
-            fprintf(stderr, "chunks.cu:%d: %s: %s\n", __LINE__, #call, cudaGetErrorString(status_));    \
-            exit(1);                                                                                    \
-        }                                                                                               \
+#define CHECK(call)                                                                                          \
+    do {                                                                                                     \
+        const cudaError_t status_ = (call);                                                                  \
+        if (status_ != cudaSuccess) {                                                                        \
+            fprintf(stderr, "chunks.cu:%d: %s: %s\n", __LINE__, #call, cudaGetErrorString(status_));         \
+            exit(1);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
 enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
@@ -38,8 +38,8 @@ template <int D, bool Corrected, int Decay> struct Cell {
     typedef float Real;
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
-    static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1, corrected = Corrected, known = 1, before = 0,
-                         decay = Decay, stages = STAGES;
+    static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1,
+                         corrected = Corrected, known = 1, before = 0, decay = Decay, stages = STAGES;
 };
 
 #ifndef CELL
@@ -80,7 +80,8 @@ static const char *const name = "KDA";
 enum { D = M::keys };
 typedef cell_chunk_record<M> Record;
 
-/* q, k, v, o [B, T, H, D]; w as the cell has it, by key; beta and a decay that is a number [B, T, H]; decay by key [B, T, H, D]. */
+/* q, k, v, o [B, T, H, D]; w as the cell has it, by key; beta and a decay that is a number [B, T, H]; decay
+ * by key [B, T, H, D]. */
 struct Call {
     const cell_bf16 *q, *k, *v, *w;
     const float *beta, *decay;
@@ -92,7 +93,8 @@ struct Call {
 
 static __device__ cell_chunk<M> place(const Call &c, int64_t of)
 {
-    const int64_t b = of / c.H, h = of % c.H, at = (b * c.T * c.H + h) * D, row = c.H * D, number = b * c.T * c.H + h;
+    const int64_t b = of / c.H, h = of % c.H, at = (b * c.T * c.H + h) * D, row = c.H * D,
+                  number = b * c.T * c.H + h;
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk<M> x = {};
     const cell_row_number one = {nullptr, 0, true, 1}, beta = {c.beta + number, c.H, true, 1};
@@ -103,7 +105,8 @@ static __device__ cell_chunk<M> place(const Call &c, int64_t of)
         x.addition[0].weight = {{c.w + at, row, 1, false}, {nullptr, 0, true, -1}};
     } else {
         x.decay = {c.decay + number, c.H, 0, true};
-        x.addition[0].weight = {{c.k + at, row, 1, false}, {M::decay ? c.decay + number : nullptr, c.H, true, -1}};
+        x.addition[0].weight = {{c.k + at, row, 1, false},
+                                {M::decay ? c.decay + number : nullptr, c.H, true, -1}};
     }
     x.read[0] = {{c.q + at, row, 1, false}, one};
     x.result[0] = {c.o + at, row, 1, false};
@@ -137,7 +140,8 @@ static __global__ void steps(const __grid_constant__ Call c, double *sums)
         const double beta = M::corrected ? c.beta[number] : 1, a = M::decay == 1 ? c.decay[number] : 1;
         if (M::corrected)
             for (int k = 0; k < D; k++)
-                d -= s[k] * (M::decay == 2 ? cell_load<float>(c.w + at + k) : a * cell_load<float>(c.k + at + k));
+                d -= s[k] *
+                     (M::decay == 2 ? cell_load<float>(c.w + at + k) : a * cell_load<float>(c.k + at + k));
         for (int k = 0; k < D; k++) {
             s[k] = s[k] * (M::decay == 2 ? c.decay[at + k] : a) + beta * cell_load<float>(c.k + at + k) * d;
             o += s[k] * cell_load<float>(c.q + at + k);
@@ -244,11 +248,16 @@ static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
     c.records = allot<unsigned char>(chunks * Record::bytes);
     c.B = B, c.T = T, c.H = H;
     cell_bf16 *const saved = allot<cell_bf16>(chunks * D * D);
-    CHECK(cudaFuncSetAttribute((const void *)prep, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cell_chunk_prep<M>::smem()));
-    CHECK(cudaFuncSetAttribute((const void *)walk, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)cell_chunk_walker<M>::smem()));
-    const auto run_prep = [&] { prep<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c); };
+    CHECK(cudaFuncSetAttribute((const void *)prep, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)cell_chunk_prep<M>::smem()));
+    CHECK(cudaFuncSetAttribute((const void *)walk, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)cell_chunk_walker<M>::smem()));
+    const auto run_prep = [&] {
+        prep<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c);
+    };
     const auto run_walk = [&] {
-        walk<<<(unsigned)(B * H * D / M::values), cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem()>>>(c);
+        walk<<<(unsigned)(B * H * D / M::values), cell_chunk_walker<M>::threads,
+               cell_chunk_walker<M>::smem()>>>(c);
     };
     const double prep_ms = median(run_prep, flush), walk_ms = median(run_walk, flush);
     const double both_ms = median([&] { run_prep(), run_walk(); }, flush);
@@ -262,29 +271,35 @@ static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
     for (size_t i = 0; i < host.size(); i += 2)
         off += host[i], all += host[i + 1];
     /* Bytes: vectors that each kernel reads, records, o and states. */
-    const double vector = (double)rows * D * 2, numbers = (double)rows * 4, records = (double)chunks * Record::bytes;
+    const double vector = (double)rows * D * 2, numbers = (double)rows * 4,
+                 records = (double)chunks * Record::bytes;
     const bool by_key = M::decay == 2;
     const double prep_bytes = vector * (2 + (by_key && M::corrected)) + numbers * M::corrected +
                               (by_key ? 2 * vector : numbers * (M::decay != 0)) + records;
-    const double walk_bytes = records + vector * (by_key ? 2 : 4), saved_bytes = walk_bytes + (double)chunks * D * D * 2;
+    const double walk_bytes = records + vector * (by_key ? 2 : 4),
+                 saved_bytes = walk_bytes + (double)chunks * D * D * 2;
     const auto floor_ms = [&](double bytes) { return bytes / rate * 1e3; };
-    printf("%-26s B %lld T %5lld, %lld heads of %3d: prep %.4f (%.4f)  walk %.4f (%.4f)  saved %.4f (%.4f)  both %.4f  error %.2e\n",
-           name, (long long)B, (long long)T, (long long)H, (int)D, prep_ms, floor_ms(prep_bytes), walk_ms, floor_ms(walk_bytes),
-           saved_ms, floor_ms(saved_bytes), both_ms, sqrt(off / all));
+    printf("%-26s B %lld T %5lld, %lld heads of %3d: prep %.4f (%.4f)  walk %.4f (%.4f)  saved %.4f (%.4f)  "
+           "both %.4f  error %.2e\n",
+           name, (long long)B, (long long)T, (long long)H, (int)D, prep_ms, floor_ms(prep_bytes), walk_ms,
+           floor_ms(walk_bytes), saved_ms, floor_ms(saved_bytes), both_ms, sqrt(off / all));
 }
 
 int main()
 {
     char *const flush = allot<char>(2 * FLUSH);
-    const double copy_ms = median([&] { CHECK(cudaMemcpyAsync(flush, flush + FLUSH, FLUSH, cudaMemcpyDeviceToDevice)); }, flush);
+    const double copy_ms =
+        median([&] { CHECK(cudaMemcpyAsync(flush, flush + FLUSH, FLUSH, cudaMemcpyDeviceToDevice)); }, flush);
     const double rate = 2.0 * FLUSH / copy_ms * 1e3;
     cudaFuncAttributes p, w;
     CHECK(cudaFuncGetAttributes(&p, (const void *)prep));
     CHECK(cudaFuncGetAttributes(&w, (const void *)walk));
     cudaDeviceProp device;
     CHECK(cudaGetDeviceProperties(&device, 0));
-    printf("%s, a copy moves %.2f TB/s; prep: %d registers, %zu bytes spilled, %lld shared; walk of %d values, %d stages: %d, %zu, %lld\n",
-           device.name, rate / 1e12, p.numRegs, p.localSizeBytes, (long long)cell_chunk_prep<M>::smem(), (int)M::values, (int)M::stages, w.numRegs, w.localSizeBytes,
+    printf("%s, a copy moves %.2f TB/s; prep: %d registers, %zu bytes spilled, %lld shared; walk of %d "
+           "values, %d stages: %d, %zu, %lld\n",
+           device.name, rate / 1e12, p.numRegs, p.localSizeBytes, (long long)cell_chunk_prep<M>::smem(),
+           (int)M::values, (int)M::stages, w.numRegs, w.localSizeBytes,
            (long long)cell_chunk_walker<M>::smem());
     if (D == 64)
         run(8, 2048, 16, flush, rate);

@@ -2,29 +2,32 @@
 //
 // A step t (a row) does this to a state S of K keys and V values, its additions numbered n and its reads r:
 //
-//     d_n = z_n + w' S                 z_n: over values, or absent; w: only addition 0 may have one (the correction)
+//     d_n = z_n + w' S                 z_n: over values, or absent; w: addition 0 may have one, a correction
 //     S  <- a o S + sum_n c_n d_n'     a: nothing, a number, or a number per key; c_n, w: over keys
 //     o_r = q_r' S                     of S before the row, or behind it
 //
-// C rows at a time it is a few products, with R the rows of d_0 where it has a w (else they are z_0), windows G of a:
+// C rows at a time it is a few products, with R the rows of d_0 where it has a w (else they are z_0), windows
+// G of a:
 //
 //     R   = z_0 + sum L_n z_n + W S_0                                      n: the writes, which have no w
 //     o_r = Q_r S_0 + P_r R + sum A_rn z_n
 //     S_C = D S_0 + X' R + sum E_n' z_n
 //
-// L_n = scores of w and c_n, A_rn = scores of q_r and c_n, F = (I - L_0)^-1, P_r = A_r0 F, X = F' E_0; W, Q, E are w and q
-// from the chunk's start, and c to its end, with their windows. What needs no S_0 is made for all chunks at once by `prep`
-// (cell_device_chunk_prep.cuh), one record for each chunk; `walk` (cell_device_chunk_walk.cuh) goes over the chunks.
+// L_n = scores of w and c_n, A_rn = scores of q_r and c_n, F = (I - L_0)^-1, P_r = A_r0 F, X = F' E_0; W, Q,
+// E are w and q from the chunk's start, and c to its end, with their windows. What needs no S_0 is made for
+// all chunks at once by `prep` (cell_device_chunk_prep.cuh), one record for each chunk; `walk`
+// (cell_device_chunk_walk.cuh) goes over the chunks.
 //
-// In: a struct M of facts, and pointers with strides in cell_chunk. Guaranteed: any K <= M::keys and V, any number of steps;
-// nothing is read outside of an operand's rows, keys and values; no atomics, one order of sums. Gates may be 0 or negative:
-// windows are products of gates.
+// In: a struct M of facts, and pointers with strides in cell_chunk. Guaranteed: any K <= M::keys and V, any
+// number of steps; nothing is read outside of an operand's rows, keys and values; no atomics, one order of
+// sums. Gates may be 0 or negative: windows are products of gates.
 #ifndef CELL_DEVICE_CHUNK_CUH
 #define CELL_DEVICE_CHUNK_CUH
 
 // M has:
 //     typedef Real     arithmetic: double or float
-//     typedef Part     operands of products in records and saved states: Real, or cell_bf16 or cell_f16 where Real is float
+//     typedef Part     operands of products in records and saved states: Real, or cell_bf16 or cell_f16 where
+//                      Real is float
 //     typedef Store    the caller's tensors
 // and, as `static constexpr int`,
 //     rows             C: 16, 32 or 64
@@ -40,7 +43,7 @@
 // Vectors of the rows of a head: element k of row t stands at (t * row + k * element) of Real or of Store.
 struct cell_rows {
     const void *at;
-    int64_t row, element;    // of elements; any sign
+    int64_t row, element; // of elements; any sign
     bool real;
 };
 
@@ -58,7 +61,7 @@ struct cell_chunk_vector {
 };
 
 struct cell_chunk_addition {
-    cell_chunk_vector column, known, weight;    // c, z, w; what M says to be absent is not looked at
+    cell_chunk_vector column, known, weight; // c, z, w; what M says to be absent is not looked at
 };
 
 // Where the elements of a state stand: (k * key + v * value). `at` may be null: zeros, or not stored.
@@ -69,34 +72,43 @@ struct cell_chunk_state {
 };
 
 struct cell_chunk_result {
-    void *at;    // null: not stored
+    void *at; // null: not stored
     int64_t row, element;
     bool real;
 };
 
 // One head of one sequence. Pointers stand at row 0, key 0 and value 0.
 template <class M> struct cell_chunk {
-    cell_rows decay;    // a number: element 0
+    cell_rows decay; // a number: element 0
     cell_chunk_addition addition[M::additions];
     cell_chunk_vector read[M::reads];
-    cell_chunk_result result[M::reads];    // o, for walk
-    cell_chunk_state from, to;             // S before the first row and behind the last, for walk
-    typename M::Part *saved;               // S_0 of each chunk, for walk: element (k, v) of chunk i at (i * values + v) * keys + k;
-                                           // or null. Of chunks that have no row within `length` it is not written
-    unsigned char *records;                // of the head's chunks, one behind the other, aligned to 128 bytes
-    typename M::Part *inverse;             // for prep: F of each chunk, where corrected, or null: [chunk][part][rows][rows]. Parts: one,
-                                           // or, where Part is of 16 bits, two: F rounded, and what that leaves
-    int64_t keys, values;                  // K and V of the call
-    int64_t steps;                         // rows of the call: o is written for all of them
-    int64_t length;                        // rows that the sequence has, at most `steps`: those behind it do nothing, their o is 0
+    cell_chunk_result result[M::reads]; // o, for walk
+    cell_chunk_state from, to;          // S before the first row and behind the last, for walk
+    // S_0 of each chunk, for walk, or null: element (k, v) of chunk i at (i * values + v) * keys + k. Of
+    // chunks that have no row within `length` it is not written.
+    typename M::Part *saved;
+    unsigned char *records; // of the head's chunks, one behind the other, aligned to 128 bytes
+    // For prep: F of each chunk, where corrected, or null: [chunk][part][rows][rows]. Parts: one, or, where
+    // Part is of 16 bits, two: F rounded, and what that leaves.
+    typename M::Part *inverse;
+    int64_t keys, values; // K and V of the call
+    int64_t steps;        // rows of the call: o is written for all of them
+    int64_t length;       // rows of the sequence, at most `steps`: those behind do nothing, their o is 0
 };
 
-enum { CELL_CHUNK_THREADS = 128, CELL_CHUNK_BLOCK = 16 };    // of a block, but of some walks; rows of a block of windows
+enum {
+    CELL_CHUNK_THREADS = 128,
+    CELL_CHUNK_BLOCK = 16
+}; // of a block, but of some walks; rows of a block of windows
 
-__host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows) { return (steps + rows - 1) / rows; }
+__host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows)
+{
+    return (steps + rows - 1) / rows;
+}
 
-// What prep leaves of a chunk, in bytes from the record's start. Matrices are dense, of Part, rows of `rows` or `keys`
-// elements; behind them come rows of Real. All rows are written, with zeros behind the sequence's length and behind K.
+// What prep leaves of a chunk, in bytes from the record's start. Matrices are dense, of Part, rows of `rows`
+// or `keys` elements; behind them come rows of Real. All rows are written, with zeros behind the sequence's
+// length and behind K.
 //
 //     P_r      [rows][rows]    each read, where corrected
 //     A_rn     [rows][rows]    each read and write
@@ -105,12 +117,13 @@ __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows) 
 //     W        [rows][keys]    where corrected, decay 2
 //     Q_r      [rows][keys]    each read, decay 2
 //     E_n      [rows][keys]    each write, decay 2
-//     numbers  [rows]          decay 0 and 1: of W (where corrected), Q_r, E_n: their rows are these times w, q_r, c_n
+//     numbers  [rows]          decay 0 and 1: of W (where corrected), Q_r, E_n, whose rows are these times
+//                              w, q_r, c_n
 //     D        [keys]          decay 1 (one number, the first) and 2
 //
 // With u = corrected, p = additions - u, r = reads, by_key = decay == 2:
 //     bytes = sizeof(Part) (rows² (u r + p r + u p) + rows keys (u + by_key (u + r + p)))
-//           + sizeof(Real) ((by_key ? 0 : rows (u + r + p)) + (decay ? keys : 0)), rounded up to a multiple of 128.
+//           + sizeof(Real) ((by_key ? 0 : rows (u + r + p)) + (decay ? keys : 0)), up to a multiple of 128.
 template <class M> struct cell_chunk_record {
     static constexpr int corrections = M::corrected, writes = M::additions - corrections;
     static constexpr bool by_key = M::decay == 2;
@@ -133,28 +146,35 @@ template <class M> struct cell_chunk_record {
     __host__ __device__ static constexpr int q(int r) { return w + (corrections + r) * wide; }
     __host__ __device__ static constexpr int e(int n) { return q(M::reads) + (n - corrections) * wide; }
     static constexpr int w_number = by_key ? w + (corrections + M::reads + writes) * wide : w;
-    __host__ __device__ static constexpr int q_number(int r) { return w_number + (by_key ? 0 : corrections + r) * numbers; }
+    __host__ __device__ static constexpr int q_number(int r)
+    {
+        return w_number + (by_key ? 0 : corrections + r) * numbers;
+    }
     __host__ __device__ static constexpr int e_number(int n)
     {
         return w_number + (by_key ? 0 : corrections + M::reads + n - corrections) * numbers;
     }
     static constexpr int d = e_number(M::additions);
-    static constexpr int bytes = (d + (M::decay != 0 ? M::keys : 0) * (int)sizeof(typename M::Real) + 127) / 128 * 128;
+    static constexpr int bytes =
+        (d + (M::decay != 0 ? M::keys : 0) * (int)sizeof(typename M::Real) + 127) / 128 * 128;
 };
 
-template <class M> __device__ __forceinline__ typename M::Real cell_rows_load(const cell_rows &x, int64_t t, int64_t k)
+template <class M>
+__device__ __forceinline__ typename M::Real cell_rows_load(const cell_rows &x, int64_t t, int64_t k)
 {
     typedef typename M::Real R;
     const int64_t at = t * x.row + k * x.element;
     return x.real ? ((const R *)x.at)[at] : cell_load<R>((const typename M::Store *)x.at + at);
 }
 
-template <class M> __device__ __forceinline__ typename M::Real cell_row_number_load(const cell_row_number &x, int64_t t)
+template <class M>
+__device__ __forceinline__ typename M::Real cell_row_number_load(const cell_row_number &x, int64_t t)
 {
     typedef typename M::Real R;
     if (!x.at)
         return (R)x.times;
-    return (R)x.times * (x.real ? ((const R *)x.at)[t * x.row] : cell_load<R>((const typename M::Store *)x.at + t * x.row));
+    return (R)x.times * (x.real ? ((const R *)x.at)[t * x.row]
+                                : cell_load<R>((const typename M::Store *)x.at + t * x.row));
 }
 
 // Rows of one chunk: those from `first` on, of which `valid` are the sequence's.
@@ -163,7 +183,8 @@ struct cell_chunk_rows {
     int valid;
 };
 
-template <class M> __device__ __forceinline__ cell_chunk_rows cell_chunk_rows_of(const cell_chunk<M> &x, int64_t chunk)
+template <class M>
+__device__ __forceinline__ cell_chunk_rows cell_chunk_rows_of(const cell_chunk<M> &x, int64_t chunk)
 {
     const int64_t first = chunk * M::rows, left = x.length - first;
     return {first, (int)(left < 0 ? 0 : left < M::rows ? left : (int64_t)M::rows)};
@@ -171,19 +192,20 @@ template <class M> __device__ __forceinline__ cell_chunk_rows cell_chunk_rows_of
 
 // Element k of the chunk's row t of a vector without its number; zero behind the rows and the `extent`.
 template <class M>
-__device__ __forceinline__ typename M::Real cell_chunk_load(const cell_rows &x, const cell_chunk_rows &rows, int t, int64_t k,
-                                                            int64_t extent)
+__device__ __forceinline__ typename M::Real cell_chunk_load(const cell_rows &x, const cell_chunk_rows &rows,
+                                                            int t, int64_t k, int64_t extent)
 {
     return t < rows.valid && k < extent ? cell_rows_load<M>(x, rows.first + t, k) : (typename M::Real)0;
 }
 template <class M>
-__device__ __forceinline__ typename M::Real cell_chunk_number(const cell_row_number &x, const cell_chunk_rows &rows, int t)
+__device__ __forceinline__ typename M::Real cell_chunk_number(const cell_row_number &x,
+                                                              const cell_chunk_rows &rows, int t)
 {
     return t < rows.valid ? cell_row_number_load<M>(x, rows.first + t) : (typename M::Real)0;
 }
 
-// A product of matrices by the block's threads without tensor cores: each takes 4 x 4 sums at a time, of four rows and of
-// columns a quarter of all apart. Rows and Columns are multiples of 4.
+// A product of matrices by the block's threads without tensor cores: each takes 4 x 4 sums at a time, of four
+// rows and of columns a quarter of all apart. Rows and Columns are multiples of 4.
 template <class R, int Rows, int Columns> struct cell_patch {
     R sum[4][4];
     int first_row, first_column;

@@ -1,18 +1,24 @@
-// Products of a warp that follow one another in registers: sums of one are an operand of the next (schedule chunk).
+// Products of a warp that follow one another in registers: sums of one are an operand of the next (schedule
+// chunk).
 //
-// In: matrices in shared memory, of cell_bf16, cell_f16 or float, and sums of 16 x 8 (cell_mma_c, as arrays of 4 floats). Out:
-// fragments, and sums in f32. Guaranteed: products of bf16 and f16 are exact; those of float are three of two TF32 numbers each,
-// which lose some units of f32. Calls are made by the whole warp.
+// In: matrices in shared memory, of cell_bf16, cell_f16 or float, and sums of 16 x 8 (cell_mma_c, as arrays
+// of 4 floats). Out: fragments, and sums in f32. Guaranteed: products of bf16 and f16 are exact; those of
+// float are three of two TF32 numbers each, which lose some units of f32. Calls are made by the whole warp.
 //
-// A is 16 rows by `depth`; B is `depth` by 16 columns, as two fragments of 8. A matrix whose rows lie behind one another is read
-// as rows (of A its own, of B its columns'), another one across. Lines are 16-byte aligned.
+// A is 16 rows by `depth`; B is `depth` by 16 columns, as two fragments of 8. A matrix whose rows lie behind
+// one another is read as rows (of A its own, of B its columns'), another one across. Lines are 16-byte
+// aligned.
 #ifndef CELL_DEVICE_CHUNK_CHAIN_CUH
 #define CELL_DEVICE_CHUNK_CHAIN_CUH
 
-// Elements from a line of a matrix in shared memory to the next: with 16 bytes more than the line few banks are met twice.
-template <class T> __host__ __device__ constexpr int cell_chain_pitch(int columns) { return columns + 16 / (int)sizeof(T); }
+// Elements from a line of a matrix in shared memory to the next: with 16 bytes more than the line few banks
+// are met twice.
+template <class T> __host__ __device__ constexpr int cell_chain_pitch(int columns)
+{
+    return columns + 16 / (int)sizeof(T);
+}
 
-template <class T> struct cell_chain { // bf16, f16
+template <class T> struct cell_chain {          // bf16, f16
     static constexpr int depth = 16, tiles = 2; // tiles of 8 columns along a step
     typedef cell_mma_a<T> A;
     struct B {
@@ -105,8 +111,8 @@ template <class T> struct cell_chain { // bf16, f16
     }
 };
 
-// The places along a step are taken in the order 0, 2, 4, 6, 1, 3, 5, 7, by A and B alike: so a thread's operands are
-// neighbours, and those of a sum.
+// The places along a step are taken in the order 0, 2, 4, 6, 1, 3, 5, 7, by A and B alike: so a thread's
+// operands are neighbours, and those of a sum.
 template <> struct cell_chain<float> {
     static constexpr int depth = 8, tiles = 1;
     struct A {
@@ -245,7 +251,8 @@ template <class A> constexpr bool cell_same<A, A> = true;
 
 // Four elements of a chunk's row t as they come.
 template <class M>
-__device__ __forceinline__ void cell_chunk_load_four(float (&x)[4], const cell_rows &v, const cell_chunk_rows &rows, int t, int64_t k,
+__device__ __forceinline__ void cell_chunk_load_four(float (&x)[4], const cell_rows &v,
+                                                     const cell_chunk_rows &rows, int t, int64_t k,
                                                      int64_t extent)
 {
     CELL_UNROLL
@@ -253,17 +260,20 @@ __device__ __forceinline__ void cell_chunk_load_four(float (&x)[4], const cell_r
         x[e] = cell_chunk_load<M>(v, rows, t, k + e, extent);
 }
 
-// Rows of a vector to shared memory by all threads of a block, as asynchronous copies where they lie as they are wanted; elements
-// from `begin` on, zeros behind the sequence's rows and behind `extent`. Lines have cell_chain_pitch(Columns).
+// Rows of a vector to shared memory by all threads of a block, as asynchronous copies where they lie as they
+// are wanted; elements from `begin` on, zeros behind the sequence's rows and behind `extent`. Lines have
+// cell_chain_pitch(Columns).
 template <class M, int Columns, int Threads = CELL_CHUNK_THREADS>
-__device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part> to, const cell_rows &v, const cell_chunk_rows &rows,
-                                                      int64_t begin, int64_t extent)
+__device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part> to, const cell_rows &v,
+                                                      const cell_chunk_rows &rows, int64_t begin,
+                                                      int64_t extent)
 {
     typedef typename M::Part Part;
     constexpr int each = 16 / (int)sizeof(Part), line = Columns / each, count = M::rows * line;
     const bool as_is = v.real ? cell_same<Part, typename M::Real> : cell_same<Part, typename M::Store>;
     const Part *const from = (const Part *)v.at + rows.first * v.row + begin;
-    const bool whole = as_is && v.element == 1 && v.row % each == 0 && extent % each == 0 && (uintptr_t)from % 16 == 0;
+    const bool whole =
+        as_is && v.element == 1 && v.row % each == 0 && extent % each == 0 && (uintptr_t)from % 16 == 0;
     constexpr int pitch = cell_chain_pitch<Part>(Columns), turns = (count + Threads - 1) / Threads;
     if (whole) {
         const bool there = cell_thread() % line * each + begin < extent;
@@ -274,8 +284,8 @@ __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part
             if constexpr (Threads % line == 0) { // a thread's pieces are of one place in their rows
                 const int t = cell_thread() / line + i * (Threads / line);
                 if (count % Threads == 0 || t < M::rows)
-                    cell_cp_async_zfill<16>(to + (t * pitch + cell_thread() % line * each), t < valid ? from + (t * v.row + k) : from,
-                                            t < valid);
+                    cell_cp_async_zfill<16>(to + (t * pitch + cell_thread() % line * each),
+                                            t < valid ? from + (t * v.row + k) : from, t < valid);
             } else if (n < count) {
                 const bool given = n / line < rows.valid && begin + n % line * each < extent;
                 cell_cp_async_zfill<16>(to + (n / line * pitch + n % line * each),
@@ -285,7 +295,8 @@ __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part
         return;
     }
     const float *const floats = (const float *)v.at + rows.first * v.row + begin;
-    const bool fours = sizeof(Part) == 2 && v.real && v.element == 1 && v.row % 4 == 0 && extent % each == 0 && (uintptr_t)floats % 16 == 0;
+    const bool fours = sizeof(Part) == 2 && v.real && v.element == 1 && v.row % 4 == 0 &&
+                       extent % each == 0 && (uintptr_t)floats % 16 == 0;
     constexpr int together = turns < 4 ? turns : 4; // pieces that are on their way before one is stored
     CELL_UNROLL_BY(1)
     for (int i = 0; i < turns; i += together) {
@@ -315,8 +326,8 @@ __device__ __forceinline__ void cell_chunk_fetch_rows(cell_smem<typename M::Part
     }
 }
 
-// Operands in as many parts as hold nearly all of an f32: two of bf16 or f16, of which the second is what rounding left of the
-// first; a float is split by its products.
+// Operands in as many parts as hold nearly all of an f32: two of bf16 or f16, of which the second is what
+// rounding left of the first; a float is split by its products.
 template <class T> struct cell_chain_parts {
     typedef cell_chain<T> chain;
     static constexpr int count = sizeof(T) == 2 ? 2 : 1;
@@ -351,8 +362,10 @@ template <class T> struct cell_chain_parts {
             }
         }
     }
-    // Two tiles of sums += these times a matrix that is exact, or one in parts, each `apart` behind the one before.
-    template <bool Across> __device__ __forceinline__ void multiply(float (*sum)[4], cell_smem<T> m, int pitch) const
+    // Two tiles of sums += these times a matrix that is exact, or one in parts, each `apart` behind the one
+    // before.
+    template <bool Across>
+    __device__ __forceinline__ void multiply(float (*sum)[4], cell_smem<T> m, int pitch) const
     {
         typename chain::B b;
         load<Across>(b, m, pitch);
@@ -360,7 +373,9 @@ template <class T> struct cell_chain_parts {
         for (int i = count - 1; i >= 0; i--)
             add(sum, part[i], b);
     }
-    template <bool Across> __device__ __forceinline__ void multiply_parts(float (*sum)[4], cell_smem<T> m, int pitch, int apart) const
+    template <bool Across>
+    __device__ __forceinline__ void multiply_parts(float (*sum)[4], cell_smem<T> m, int pitch,
+                                                   int apart) const
     {
         typename chain::B b;
         if constexpr (count == 2) {
@@ -385,14 +400,16 @@ template <class T> struct cell_chain_parts {
     }
 
   private:
-    template <bool Across> __device__ __forceinline__ static void load(typename chain::B &b, cell_smem<T> m, int pitch)
+    template <bool Across>
+    __device__ __forceinline__ static void load(typename chain::B &b, cell_smem<T> m, int pitch)
     {
         if constexpr (Across)
             chain::across(b, m, pitch);
         else
             chain::rows(b, m, pitch);
     }
-    __device__ __forceinline__ static void add(float (*sum)[4], const typename chain::A &a, const typename chain::B &b)
+    __device__ __forceinline__ static void add(float (*sum)[4], const typename chain::A &a,
+                                               const typename chain::B &b)
     {
         CELL_UNROLL
         for (int h = 0; h < 2; h++)
@@ -401,7 +418,8 @@ template <class T> struct cell_chain_parts {
 };
 
 // Two tiles of sums, 16 x 16, to memory, rounded; `to` and lines of `pitch` are aligned to 16 bytes.
-template <class T> __device__ __forceinline__ void cell_chain_store(T *to, int64_t pitch, const float (*sum)[4])
+template <class T>
+__device__ __forceinline__ void cell_chain_store(T *to, int64_t pitch, const float (*sum)[4])
 {
     const int row = cell_lane() / 4, pair = cell_lane() % 4 * 2;
     if constexpr (sizeof(T) == 2) {

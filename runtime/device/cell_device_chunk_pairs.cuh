@@ -1,12 +1,15 @@
-// The walk over the chunks of a linear recurrence (cell_device_chunk.cuh) on tensor cores: two warps for each 16 values.
+// The walk over the chunks of a linear recurrence (cell_device_chunk.cuh) on tensor cores: two warps for each
+// 16 values.
 //
-// S' stands in the registers of one, values as rows, in f32: it makes R' = z' + S' W' with S' as the left operand and S' += R' X with
-// R'. The other makes o = Q S + P R with both on the right, and saves S, one chunk later: the first leaves S, R and z as operands in
-// shared memory, where there is room for two chunks of them. Sums become operands where they are (cell_device_chunk_chain.cuh).
-// All that does not depend on S is fetched `stages` chunks ahead by all threads; the one barrier of a chunk is for it and for what
-// the warps leave. A stage has what the first warps take of one chunk and the others of the chunk before it.
+// S' stands in the registers of one, values as rows, in f32: it makes R' = z' + S' W' with S' as the left
+// operand and S' += R' X with R'. The other makes o = Q S + P R with both on the right, and saves S, one
+// chunk later: the first leaves S, R and z as operands in shared memory, where there is room for two chunks
+// of them. Sums become operands where they are (cell_device_chunk_chain.cuh). All that does not depend on S
+// is fetched `stages` chunks ahead by all threads; the one barrier of a chunk is for it and for what the
+// warps leave. A stage has what the first warps take of one chunk and the others of the chunk before it.
 //
-// Guaranteed: S, R and o are sums in f32; as operands, and as saved, S and R are rounded to Part. z times its number is rounded too.
+// Guaranteed: S, R and o are sums in f32; as operands, and as saved, S and R are rounded to Part. z times its
+// number is rounded too.
 #ifndef CELL_DEVICE_CHUNK_PAIRS_CUH
 #define CELL_DEVICE_CHUNK_PAIRS_CUH
 
@@ -19,23 +22,26 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
     typedef typename chain::A A;
     static constexpr int C = M::rows, K = M::keys, V = M::values, u = M::corrected, writes = M::additions - u;
     static constexpr int depth = chain::depth, tiles = chain::tiles;
-    static constexpr int square_pitch = base::square_pitch, wide_pitch = base::wide_pitch, known_pitch = base::known_pitch;
+    static constexpr int square_pitch = base::square_pitch, wide_pitch = base::wide_pitch,
+                         known_pitch = base::known_pitch;
     static constexpr int pairs = V / 16, threads = pairs > 2 ? pairs * 64 : 128;
     static_assert(V % 16 == 0 && V <= 64, "two warps have 16 values");
 
-    // A stage: squares L_n, P_r, A_rn; rows of keys W, X, E_n, Q_r; z_n; floats: the record's numbers, those of Q_r of the chunk
-    // before, those of z_n.
+    // A stage: squares L_n, P_r, A_rn; rows of keys W, X, E_n, Q_r; z_n; floats: the record's numbers, those
+    // of Q_r of the chunk before, those of z_n.
     static constexpr int squares = u * writes + (u + writes) * M::reads, wides = 2 * u + writes + M::reads;
     static constexpr int numbers = (record::bytes - record::w_number) / (int)sizeof(float);
     static constexpr int read_numbers = record::by_key ? 0 : M::reads * C;
-    static constexpr int stage_parts = squares * C * square_pitch + wides * C * wide_pitch + M::additions * C * known_pitch;
+    static constexpr int stage_parts =
+        squares * C * square_pitch + wides * C * wide_pitch + M::additions * C * known_pitch;
     static constexpr int stage_floats = numbers + read_numbers + M::additions * C;
     // What a warp leaves of a chunk, in steps of 4 words a lane: S, R, z of the writes.
     static constexpr int left_steps = K / depth + (u + writes) * (C / depth), left = left_steps * 128;
 
     __host__ __device__ static constexpr int64_t smem()
     {
-        return cell_carve_bytes<Part>(M::stages * stage_parts) + cell_carve_bytes<float>(M::stages * stage_floats) +
+        return cell_carve_bytes<Part>(M::stages * stage_parts) +
+               cell_carve_bytes<float>(M::stages * stage_floats) +
                cell_carve_bytes<uint32_t>(2 * pairs * left);
     }
 
@@ -59,31 +65,48 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
     }
 
     __device__ __forceinline__ static constexpr int at_l(int n) { return (n - u) * C * square_pitch; }
-    __device__ __forceinline__ static constexpr int at_p(int r) { return (u * writes + r) * C * square_pitch; }
+    __device__ __forceinline__ static constexpr int at_p(int r)
+    {
+        return (u * writes + r) * C * square_pitch;
+    }
     __device__ __forceinline__ static constexpr int at_a(int r, int n)
     {
         return (u * (writes + M::reads) + r * writes + n - u) * C * square_pitch;
     }
-    __device__ __forceinline__ static constexpr int at_wide(int i) { return squares * C * square_pitch + i * C * wide_pitch; }
+    __device__ __forceinline__ static constexpr int at_wide(int i)
+    {
+        return squares * C * square_pitch + i * C * wide_pitch;
+    }
     __device__ __forceinline__ static constexpr int at_w() { return at_wide(0); }
     __device__ __forceinline__ static constexpr int at_x() { return at_wide(1); }
     __device__ __forceinline__ static constexpr int at_e(int n) { return at_wide(u + n); }
     __device__ __forceinline__ static constexpr int at_q(int r) { return at_wide(2 * u + writes + r); }
-    __device__ __forceinline__ static constexpr int at_z(int n) { return at_wide(wides) + n * C * known_pitch; }
-    __device__ __forceinline__ static constexpr int at_number(int of) { return (of - record::w_number) / (int)sizeof(float); }
+    __device__ __forceinline__ static constexpr int at_z(int n)
+    {
+        return at_wide(wides) + n * C * known_pitch;
+    }
+    __device__ __forceinline__ static constexpr int at_number(int of)
+    {
+        return (of - record::w_number) / (int)sizeof(float);
+    }
     __device__ __forceinline__ static constexpr int at_q_number(int r) { return numbers + r * C; }
-    __device__ __forceinline__ static constexpr int at_z_number(int n) { return numbers + read_numbers + n * C; }
+    __device__ __forceinline__ static constexpr int at_z_number(int n)
+    {
+        return numbers + read_numbers + n * C;
+    }
 
     // Fetching, by all threads.
 
-    template <int Columns> __device__ __forceinline__ static void fetch_matrix(cell_smem<Part> to, const void *from)
+    template <int Columns>
+    __device__ __forceinline__ static void fetch_matrix(cell_smem<Part> to, const void *from)
     {
         constexpr int each = 16 / (int)sizeof(Part), line = Columns / each, count = C * line;
         CELL_UNROLL
         for (int i = 0; i < (count + threads - 1) / threads; i++) {
             const int n = cell_thread() + i * threads;
             if (count % threads == 0 || n < count)
-                cell_cp_async<16>(to + (n / line * cell_chain_pitch<Part>(Columns) + n % line * each), (const Part *)from + n * each);
+                cell_cp_async<16>(to + (n / line * cell_chain_pitch<Part>(Columns) + n % line * each),
+                                  (const Part *)from + n * each);
         }
     }
     __device__ __forceinline__ static void fetch_floats(cell_smem<float> to, const void *from, int count)
@@ -91,8 +114,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
         for (int n = cell_thread() * 4; n < count; n += threads * 4)
             cell_cp_async<16>(to + n, (const float *)from + n);
     }
-    __device__ __forceinline__ void fetch_wide(cell_smem<Part> to, const unsigned char *from, int matrix, const cell_rows &raw,
-                                               const cell_chunk_rows &rows) const
+    __device__ __forceinline__ void fetch_wide(cell_smem<Part> to, const unsigned char *from, int matrix,
+                                               const cell_rows &raw, const cell_chunk_rows &rows) const
     {
         if constexpr (record::by_key)
             fetch_matrix<K>(to, from + matrix);
@@ -100,7 +123,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
             cell_chunk_fetch_rows<M, K, threads>(to, raw, rows, 0, x.keys);
     }
 
-    __device__ __forceinline__ void fetch_for_state(int64_t chunk, cell_smem<Part> to, cell_smem<float> to_floats) const
+    __device__ __forceinline__ void fetch_for_state(int64_t chunk, cell_smem<Part> to,
+                                                    cell_smem<float> to_floats) const
     {
         const cell_chunk_rows rows = cell_chunk_rows_of(x, chunk);
         const unsigned char *const from = x.records + chunk * record::bytes;
@@ -120,11 +144,13 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
                 const cell_chunk_vector &z = x.addition[n].known;
                 cell_chunk_fetch_rows<M, V, threads>(to + at_z(n), z.vector, rows, first, x.values);
                 if (base::numbered(z.number) && cell_thread() < C)
-                    to_floats[at_z_number(n) + cell_thread()] = cell_chunk_number<M>(z.number, rows, cell_thread());
+                    to_floats[at_z_number(n) + cell_thread()] =
+                        cell_chunk_number<M>(z.number, rows, cell_thread());
             }
         fetch_floats(to_floats, from + record::w_number, numbers);
     }
-    __device__ __forceinline__ void fetch_for_reads(int64_t chunk, cell_smem<Part> to, cell_smem<float> to_floats) const
+    __device__ __forceinline__ void fetch_for_reads(int64_t chunk, cell_smem<Part> to,
+                                                    cell_smem<float> to_floats) const
     {
         const cell_chunk_rows rows = cell_chunk_rows_of(x, chunk);
         const unsigned char *const from = x.records + chunk * record::bytes;
@@ -198,7 +224,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
             for (int i = 0; i < tiles; i++) {
                 float by[2] = {1, 1};
                 if constexpr (!record::by_key)
-                    cell_load_vec<2>(by, number + (at_number(record::w_number) + (j * tiles + i) * 8 + pair()));
+                    cell_load_vec<2>(by,
+                                     number + (at_number(record::w_number) + (j * tiles + i) * 8 + pair()));
                 CELL_UNROLL
                 for (int e = 0; e < 4; e++)
                     sum[j * tiles + i][e] = sum[j * tiles + i][e] * by[e % 2] + known[i][e];
@@ -210,7 +237,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
             for (int s = 0; s < C / depth; s++) {
                 A z;
                 load_known(z, n, s * depth);
-                this->template multiply<C, false>(sum, z, part + (at_l(n) + s * depth), square_pitch, s * depth / 16 * 16);
+                this->template multiply<C, false>(sum, z, part + (at_l(n) + s * depth), square_pitch,
+                                                  s * depth / 16 * 16);
             }
         }
         CELL_UNROLL
@@ -226,7 +254,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
         CELL_UNROLL
         for (int s = 0; s < C / depth; s++) {
             if constexpr (u != 0)
-                this->template multiply<K, true>(state, corrections[s], part + (at_x() + s * depth * wide_pitch), wide_pitch);
+                this->template multiply<K, true>(state, corrections[s],
+                                                 part + (at_x() + s * depth * wide_pitch), wide_pitch);
             CELL_UNROLL
             for (int n = u; n < M::additions; n++) {
                 A z;
@@ -234,7 +263,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
                 leave(of_known + (n - u) * (C / depth) + s, z);
                 if constexpr (!record::by_key)
                     chain::scale(z, number + (at_number(record::e_number(n)) + s * depth));
-                this->template multiply<K, true>(state, z, part + (at_e(n) + s * depth * wide_pitch), wide_pitch);
+                this->template multiply<K, true>(state, z, part + (at_e(n) + s * depth * wide_pitch),
+                                                 wide_pitch);
             }
         }
     }
@@ -260,7 +290,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
     __device__ __forceinline__ void save(int64_t chunk) const
     {
         Part *const to = x.saved + (chunk * x.values + first + this->own()) * x.keys;
-        const bool whole = sizeof(Part) == 2 && x.keys == K && first + this->own() + 16 <= x.values && (uintptr_t)to % 16 == 0;
+        const bool whole = sizeof(Part) == 2 && x.keys == K && first + this->own() + 16 <= x.values &&
+                           (uintptr_t)to % 16 == 0;
         CELL_UNROLL
         for (int k = 0; k < K / depth; k++) {
             A s;
@@ -274,7 +305,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
                 }
             CELL_UNROLL
             for (int i = 0; i < tiles * 4; i++) {
-                const int64_t key = k * depth + i / 4 * 8 + pair() + i % 2, row = cell_lane() / 4 + i / 2 % 2 * 8;
+                const int64_t key = k * depth + i / 4 * 8 + pair() + i % 2,
+                              row = cell_lane() / 4 + i / 2 % 2 * 8;
                 if (key < x.keys && first + this->own() + row < x.values)
                     cell_store(to + row * x.keys + key, v[i / 4][i % 4]);
             }

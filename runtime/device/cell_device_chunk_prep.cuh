@@ -1,26 +1,30 @@
-// What a chunk of a linear recurrence needs before its state is known: records (cell_device_chunk.cuh), one by each block.
+// What a chunk of a linear recurrence needs before its state is known: records (cell_device_chunk.cuh), one
+// by each block.
 //
 // On tensor cores where Real is float (cell_device_chunk_scores.cuh), else here.
 //
-// Guaranteed: of a chunk that has no row of the sequence nothing is read or written. All sums are of Real; what is stored of
-// Part is rounded once.
+// Guaranteed: of a chunk that has no row of the sequence nothing is read or written. All sums are of Real;
+// what is stored of Part is rounded once.
 //
-// Windows of gates are products within blocks of 16 rows and of whole blocks, t and s being rows of the chunk:
+// Windows of gates are products within blocks of 16 rows and of whole blocks, t and s being rows of the
+// chunk:
 //
 //     start[t] = a_0 ... a_(t-1)     end[s] = a_(s+1) ... a_(C-1)        from the chunk's start, to its end
-//     pre[t]   = those of t's block up to t          suf[s] = those behind s in its block      tot[b] = those of a block
+//     pre[t]   = those of t's block up to t          suf[s] = those behind s in its block
+//     tot[b]   = those of a block
 //     pair[t, s] = a_(s+1) ... a_t, in one block     G[t, s] = pre[t] tot ... tot suf[s], in two
 //
 // A read behind the row takes G[t, s] and s <= t; a read before it, and w, take G[t-1, s] and s < t.
 #ifndef CELL_DEVICE_CHUNK_PREP_CUH
 #define CELL_DEVICE_CHUNK_PREP_CUH
 
-enum { CELL_CHUNK_SLAB = 16 };    // keys that are in shared memory at a time
+enum { CELL_CHUNK_SLAB = 16 }; // keys that are in shared memory at a time
 
 // Windows of Width gates in a row: 1, or those of a slab of keys.
 template <class R, int Rows, int Width> struct cell_chunk_windows {
     static constexpr int blocks = Rows / CELL_CHUNK_BLOCK;
-    cell_smem<R> gate, start, end, pre, suf, tot;    // [rows][Width], start [rows + 1][Width], tot [blocks][Width]
+    cell_smem<R> gate, start, end, pre, suf,
+        tot; // [rows][Width], start [rows + 1][Width], tot [blocks][Width]
 
     __host__ __device__ static constexpr int64_t bytes()
     {
@@ -95,8 +99,8 @@ template <class R, int Rows, int Width> struct cell_chunk_windows {
     }
 };
 
-// Shared memory of a block of prep: F and a matrix of scores of rows (rows + 1) Reals each, two slabs of rows of 17, numbers of
-// each vector [rows], and the windows: of one gate, or of a slab.
+// Shared memory of a block of prep: F and a matrix of scores of rows (rows + 1) Reals each, two slabs of rows
+// of 17, numbers of each vector [rows], and the windows: of one gate, or of a slab.
 template <class M> struct cell_chunk_plain_prep {
     typedef typename M::Real R;
     typedef typename M::Part Part;
@@ -107,15 +111,15 @@ template <class M> struct cell_chunk_plain_prep {
 
     __host__ __device__ static constexpr int64_t smem()
     {
-        return 2 * cell_carve_bytes<R>(C * pitch) + 2 * cell_carve_bytes<R>(C * slab_pitch) + 2 * cell_carve_bytes<R>(C) +
-               (M::decay != 0 ? windows::bytes() : 0);
+        return 2 * cell_carve_bytes<R>(C * pitch) + 2 * cell_carve_bytes<R>(C * slab_pitch) +
+               2 * cell_carve_bytes<R>(C) + (M::decay != 0 ? windows::bytes() : 0);
     }
 
     const cell_chunk<M> &x;
     cell_chunk_rows rows;
     unsigned char *to;
-    cell_smem<R> inverse, score;         // [C][pitch]
-    cell_smem<R> left, right;            // [C][slab_pitch]: of the two vectors that are multiplied
+    cell_smem<R> inverse, score; // [C][pitch]
+    cell_smem<R> left, right;    // [C][slab_pitch]: of the two vectors that are multiplied
     cell_smem<R> left_number, right_number;
     windows window;
 
@@ -152,7 +156,8 @@ template <class M> struct cell_chunk_plain_prep {
     __device__ void load_slab(cell_smem<R> slab_of, const cell_rows &v, int k0)
     {
         for (int n = cell_thread(); n < C * slab; n += CELL_CHUNK_THREADS)
-            slab_of[n / slab * slab_pitch + n % slab] = cell_chunk_load<M>(v, rows, n / slab, k0 + n % slab, x.keys);
+            slab_of[n / slab * slab_pitch + n % slab] =
+                cell_chunk_load<M>(v, rows, n / slab, k0 + n % slab, x.keys);
     }
 
     __device__ void load_numbers(cell_smem<R> numbers_of, const cell_row_number &v)
@@ -167,10 +172,12 @@ template <class M> struct cell_chunk_plain_prep {
         cell_patches<R, C, C>([&](auto &patch) {
             if constexpr (by_key)
                 patch.add(
-                    0, slab, [&](int t, int k) -> R { return left[t * slab_pitch + k] * window.front(t, k, before); },
+                    0, slab,
+                    [&](int t, int k) -> R { return left[t * slab_pitch + k] * window.front(t, k, before); },
                     [&](int k, int s) -> R {
                         const bool earlier = s / CELL_CHUNK_BLOCK < patch.first_row / CELL_CHUNK_BLOCK;
-                        return earlier ? right[s * slab_pitch + k] * window.back(patch.first_row, s, k) : (R)0;
+                        return earlier ? right[s * slab_pitch + k] * window.back(patch.first_row, s, k)
+                                       : (R)0;
                     });
             else
                 patch.add(
@@ -189,7 +196,8 @@ template <class M> struct cell_chunk_plain_prep {
     __device__ void add_pairs(bool before)
     {
         for (int n = cell_thread(); n < C * CELL_CHUNK_BLOCK; n += CELL_CHUNK_THREADS) {
-            const int t = n / CELL_CHUNK_BLOCK, s = t / CELL_CHUNK_BLOCK * CELL_CHUNK_BLOCK + n % CELL_CHUNK_BLOCK;
+            const int t = n / CELL_CHUNK_BLOCK,
+                      s = t / CELL_CHUNK_BLOCK * CELL_CHUNK_BLOCK + n % CELL_CHUNK_BLOCK;
             if (before ? s >= t : s > t)
                 continue;
             R sum = 0;
@@ -223,8 +231,9 @@ template <class M> struct cell_chunk_plain_prep {
             v *= left_number[t] * right_number[s];
             if constexpr (M::decay == 1)
                 if (seen)
-                    v *= s / CELL_CHUNK_BLOCK == t / CELL_CHUNK_BLOCK ? window.pair(t, s, 0, before)
-                                                                      : window.front(t, 0, before) * window.back(t, s, 0);
+                    v *= s / CELL_CHUNK_BLOCK == t / CELL_CHUNK_BLOCK
+                             ? window.pair(t, s, 0, before)
+                             : window.front(t, 0, before) * window.back(t, s, 0);
             score[t * pitch + s] = seen ? v : (R)0;
         }
         cell_barrier();
@@ -283,7 +292,8 @@ template <class M> struct cell_chunk_plain_prep {
             R v = slab_of[t * slab_pitch + k];
             v *= numbers_of[t];
             if constexpr (M::decay != 0)
-                v *= to_end ? window.end[t * width + kept] : window.start[(t + (before ? 0 : 1)) * width + kept];
+                v *= to_end ? window.end[t * width + kept]
+                            : window.start[(t + (before ? 0 : 1)) * width + kept];
             slab_of[t * slab_pitch + k] = v;
         }
         cell_barrier();
@@ -309,7 +319,8 @@ template <class M> struct cell_chunk_plain_prep {
                 });
             else
                 for (int n = cell_thread(); n < C * slab; n += CELL_CHUNK_THREADS)
-                    cell_store(m + n / slab * M::keys + k0 + n % slab, (R)right[n / slab * slab_pitch + n % slab]);
+                    cell_store(m + n / slab * M::keys + k0 + n % slab,
+                               (R)right[n / slab * slab_pitch + n % slab]);
             cell_barrier();
         }
     }
@@ -391,15 +402,16 @@ template <class M> struct cell_chunk_plain_prep {
     }
 };
 
-template <class M, bool Plain = sizeof(typename M::Real) == 8> struct cell_chunk_prep : cell_chunk_plain_prep<M> {
+template <class M, bool Plain = sizeof(typename M::Real) == 8>
+struct cell_chunk_prep : cell_chunk_plain_prep<M> {
     using cell_chunk_plain_prep<M>::cell_chunk_plain_prep;
 };
 template <class M> struct cell_chunk_prep<M, false> : cell_chunk_scores<M> {
     using cell_chunk_scores<M>::cell_chunk_scores;
 };
 
-// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence; cell_chunk_prep<M>::smem() bytes. Of x it
-// needs decay, addition, read, records, keys, steps and length.
+// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence;
+// cell_chunk_prep<M>::smem() bytes. Of x it needs decay, addition, read, records, keys, steps and length.
 template <class M> __device__ void cell_chunk_prepare(const cell_chunk<M> &x, int64_t chunk)
 {
     cell_chunk_prep<M>(x, chunk).make();

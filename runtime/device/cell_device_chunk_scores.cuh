@@ -1,8 +1,9 @@
 // Records of chunks (cell_device_chunk.cuh) on tensor cores.
 //
-// A warp has 16 rows. Where the decay is a number, scores of vectors are products of what the caller gave, exact for bf16 and f16;
-// numbers and windows are put to the sums. Where it is by key, vectors of two blocks of 16 rows get their windows as operands, in
-// parts; within a block the sums are made of each key in f32. F, and what it is multiplied with, is in two parts of bf16 or f16, or 3xTF32: of 16 rows by substitution, then
+// A warp has 16 rows. Where the decay is a number, scores of vectors are products of what the caller gave,
+// exact for bf16 and f16; numbers and windows are put to the sums. Where it is by key, vectors of two blocks
+// of 16 rows get their windows as operands, in parts; within a block the sums are made of each key in f32. F,
+// and what it is multiplied with, is in two parts of bf16 or f16, or 3xTF32: of 16 rows by substitution, then
 // F_ij' = (sum over m of F_mj' L_im') F_ii' by blocks, each warp a column of blocks. All sums are f32.
 #ifndef CELL_DEVICE_CHUNK_SCORES_CUH
 #define CELL_DEVICE_CHUNK_SCORES_CUH
@@ -14,14 +15,16 @@ template <class M> struct cell_chunk_scores {
     typedef cell_chain_parts<Part> Parts;
     static constexpr int C = M::rows, K = M::keys, u = M::corrected, blocks = C / 16;
     static constexpr int depth = chain::depth, tiles = chain::tiles, steps = 16 / depth; // along a block
-    static constexpr int square_pitch = cell_chain_pitch<Part>(C), wide_pitch = cell_chain_pitch<Part>(K), pair_pitch = 17;
-    static constexpr int vectors = u + M::additions + M::reads;           // w, c_n, q_r
+    static constexpr int square_pitch = cell_chain_pitch<Part>(C), wide_pitch = cell_chain_pitch<Part>(K),
+                         pair_pitch = 18;
+    static constexpr int vectors = u + M::additions + M::reads;            // w, c_n, q_r
     static constexpr int square = C * square_pitch, wide = C * wide_pitch; // of Part
     static constexpr int diagonal_pitch = 20;
     static constexpr bool by_key = record::by_key;
     static constexpr int readers = u + M::reads, key_pitch = K + 4; // w, q_r
 
-    // Where the correction is the only addition and there is one read, its scores come first, and F and L take the place of w and q.
+    // Where the correction is the only addition and there is one read, its scores come first, and F and L
+    // take the place of w and q.
     static constexpr bool early = u != 0 && !by_key && M::additions == 1 && M::reads == 1;
     static constexpr int squares = u * 2 * Parts::count * square, kept = early ? wide : vectors * wide;
     static constexpr int parts = early && squares < (vectors - 1) * wide ? vectors * wide : kept + squares;
@@ -33,7 +36,7 @@ template <class M> struct cell_chunk_scores {
     __host__ __device__ static constexpr int floats()
     {
         return vectors * C + (by_key ? 0 : u * C * diagonal_pitch) +
-               (by_key           ? 2 * C * key_pitch + 3 * blocks * K + readers * M::additions * C * diagonal_pitch
+               (by_key ? 2 * C * key_pitch + 3 * blocks * K + readers * M::additions * C * diagonal_pitch
                 : M::decay != 0 ? (4 + pair_pitch) * C
                                 : 0);
     }
@@ -41,11 +44,13 @@ template <class M> struct cell_chunk_scores {
     const cell_chunk<M> &x;
     const cell_chunk_rows rows;
     unsigned char *const to;
-    cell_smem<Part> vector, lower, inverse;               // lower: L's blocks below the diagonal; each part [C][square_pitch]
-    cell_smem<float> number, diagonal;                    // [vectors][C], [C][diagonal_pitch]
-    // Windows as cell_device_chunk_prep.cuh has them: of a number pre, suf, start (behind the row), end [C], pair [C][pair_pitch].
-    // By key pre, at first the gates, and suf [C][key_pitch], and of each block all gates, those of all blocks before it and of all
-    // behind [blocks][K]; scores within blocks [readers][additions][C][diagonal_pitch].
+    cell_smem<Part> vector, lower,
+        inverse;                       // lower: L's blocks below the diagonal; each part [C][square_pitch]
+    cell_smem<float> number, diagonal; // [vectors][C], [C][diagonal_pitch]
+    // Windows as cell_device_chunk_prep.cuh has them: of a number pre, suf, start (behind the row), end [C],
+    // pair [C][pair_pitch]. By key pre, at first the gates, and suf [C][key_pitch], and of each block all
+    // gates, those of all blocks before it and of all behind [blocks][K]; scores within blocks
+    // [readers][additions][C][diagonal_pitch].
     cell_smem<float> pre, suf, start, end, pair, total, head, tail, within;
 
     __device__ __forceinline__ cell_chunk_scores(const cell_chunk<M> &of, int64_t chunk)
@@ -81,7 +86,9 @@ template <class M> struct cell_chunk_scores {
     // Vector v: w, then the columns, then the reads.
     __device__ __forceinline__ const cell_chunk_vector &given(int v) const
     {
-        return v < u ? x.addition[0].weight : v < u + M::additions ? x.addition[v - u].column : x.read[v - u - M::additions];
+        return v < u                  ? x.addition[0].weight
+               : v < u + M::additions ? x.addition[v - u].column
+                                      : x.read[v - u - M::additions];
     }
     __device__ __forceinline__ static constexpr int column(int n) { return u + n; }
     __device__ __forceinline__ static constexpr int reader(int r) { return u + M::additions + r; }
@@ -93,7 +100,10 @@ template <class M> struct cell_chunk_scores {
         return a.at == b.at && a.row == b.row && a.element == b.element && a.real == b.real;
     }
     // The first column stands first where others are given up.
-    __device__ __forceinline__ static constexpr int line_of(int v) { return !early ? v : v == column(0) ? 0 : v == 0 ? 1 : v; }
+    __device__ __forceinline__ static constexpr int line_of(int v)
+    {
+        return !early ? v : v == column(0) ? 0 : v == 0 ? 1 : v;
+    }
     __device__ __forceinline__ cell_smem<Part> place(int v) const
     {
         return vector + (u && v == 0 && same() ? line_of(column(0)) : line_of(v)) * wide;
@@ -129,9 +139,11 @@ template <class M> struct cell_chunk_scores {
     // Of the gates by key, 1 behind the rows and K.
     __device__ __forceinline__ void fetch_gates() const
     {
-        constexpr int line = K / 4, each = (C * line + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS, together = 8;
+        constexpr int line = K / 4, each = (C * line + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS,
+                      together = 8;
         const float *const from = (const float *)x.decay.at + rows.first * x.decay.row;
-        const bool whole = x.decay.real && x.decay.element == 1 && x.decay.row % 4 == 0 && (uintptr_t)from % 16 == 0;
+        const bool whole =
+            x.decay.real && x.decay.element == 1 && x.decay.row % 4 == 0 && (uintptr_t)from % 16 == 0;
         CELL_UNROLL_BY(1)
         for (int i = 0; i < each; i += together) {
             float four[together][4];
@@ -171,11 +183,10 @@ template <class M> struct cell_chunk_scores {
         CELL_UNROLL
         for (int i = 0; i < 16; i++) {
             const float before = cell_shfl(gate, (lane - i) & 31), after = cell_shfl(gate, (lane + i) & 31);
-            if (i <= within_block) {
-                if (t < C)
-                    pair[t * pair_pitch + within_block - i] = run;
+            if (t < C) // what is behind t is not seen, but is read
+                pair[t * pair_pitch + ((within_block - i) & 15)] = i <= within_block ? run : 0.0f;
+            if (i <= within_block)
                 run *= before;
-            }
             if (i > 0 && within_block + i < 16)
                 behind *= after;
         }
@@ -241,8 +252,8 @@ template <class M> struct cell_chunk_scores {
         }
     }
 
-    // By key, scores of addition n within the warp's block, without numbers, from gates: a lane has columns s and s + 8, of a
-    // quarter of the keys.
+    // By key, scores of addition n within the warp's block, without numbers, from gates: a lane has columns s
+    // and s + 8, of a quarter of the keys.
     __device__ __forceinline__ void score_within(int n) const
     {
         const int s = cell_lane() % 8, quarter = cell_lane() / 8, first = own() * 16;
@@ -284,13 +295,17 @@ template <class M> struct cell_chunk_scores {
                 v += cell_shfl_xor(v, 8);
                 v += cell_shfl_xor(v, 16);
                 if (t % 4 == quarter)
-                    within[((r * M::additions + n) * C + first + t) * diagonal_pitch + s + (i < 16 ? 0 : 8)] = v;
+                    within[((r * M::additions + n) * C + first + t) * diagonal_pitch + s + (i < 16 ? 0 : 8)] =
+                        v;
             }
         }
     }
-    __device__ __forceinline__ static constexpr bool is_before(int r) { return r < u || (M::before >> (r - u) & 1) != 0; }
-    __device__ __forceinline__ static void add_within(float (&sum)[24], int t, const float (&f)[2], const float (&run)[2],
-                                                      const float (&later)[2])
+    __device__ __forceinline__ static constexpr bool is_before(int r)
+    {
+        return r < u || (M::before >> (r - u) & 1) != 0;
+    }
+    __device__ __forceinline__ static void add_within(float (&sum)[24], int t, const float (&f)[2],
+                                                      const float (&run)[2], const float (&later)[2])
     {
         sum[t] += f[0] * run[0] + f[1] * run[1];
         if (t >= 8)
@@ -298,8 +313,8 @@ template <class M> struct cell_chunk_scores {
     }
 
     // By key: the lane's elements of 16 rows from `row` on and keys from k on, times those of a table.
-    __device__ __forceinline__ void load_scaled(float (*v)[4], cell_smem<Part> m, int row, int k, cell_smem<float> table,
-                                                bool before) const
+    __device__ __forceinline__ void load_scaled(float (*v)[4], cell_smem<Part> m, int row, int k,
+                                                cell_smem<float> table, bool before) const
     {
         typename chain::A a;
         chain::rows(a, m + (row * wide_pitch + k), wide_pitch);
@@ -380,30 +395,54 @@ template <class M> struct cell_chunk_scores {
                 weigh(sum + j * 2, f, g, j, before);
     }
 
-    // A block of it.
+    // A block of it: numbers and windows of two rows and of four columns of the lane.
     __device__ __forceinline__ void weigh(float (*sum)[4], int f, int g, int block, bool before) const
     {
-        float between = 1;
+        const bool inside = block == own();
+        float between = 1, row[2];
+        int last[2]; // the row whose gate is the last of the window
         if constexpr (M::decay == 1)
             for (int b = block + 1; b < own(); b++)
                 between *= total_of(b);
         CELL_UNROLL
-        for (int i = 0; i < 8; i++) {
-            const int t = own() * 16 + lane_row(i % 4), s = block * 16 + i / 4 * 8 + lane_column(i % 4);
-            float v = sum[i / 4][i % 4];
-            if constexpr (by_key)
-                if (block == own())
-                    v = within[(((f < u ? 0 : f - M::additions) * M::additions + g - u) * C + t) * diagonal_pitch + s % 16];
-            v *= number[f * C + t] * number[g * C + s];
-            const bool seen = before ? s < t : s <= t;
-            if constexpr (M::decay == 1) {
-                const int last = before ? t - 1 : t; // whose gate is the last of the window
-                if (block < own())
-                    v *= (before && t % 16 == 0 ? 1.0f : (float)pre[last]) * (suf[s] * between);
-                else if (seen)
-                    v *= pair[last * pair_pitch + s % 16];
+        for (int half = 0; half < 2; half++) {
+            const int t = own() * 16 + lane_row(half * 2);
+            last[half] = before && t % 16 != 0 ? t - 1 : t;
+            row[half] = number[f * C + t];
+            if constexpr (M::decay == 1)
+                if (!inside && !(before && t % 16 == 0))
+                    row[half] *= pre[last[half]];
+        }
+        CELL_UNROLL
+        for (int tile = 0; tile < 2; tile++) {
+            const int s = block * 16 + tile * 8 + lane_column(0);
+            float by[2], behind[2] = {1, 1};
+            cell_load_vec<2>(by, number + (g * C + s));
+            if constexpr (M::decay == 1)
+                if (!inside)
+                    cell_load_vec<2>(behind, suf + s);
+            CELL_UNROLL
+            for (int half = 0; half < 2; half++) {
+                const int t = own() * 16 + lane_row(half * 2);
+                float window[2] = {behind[0] * between, behind[1] * between};
+                if constexpr (M::decay == 1)
+                    if (inside)
+                        cell_load_vec<2>(window, pair + (last[half] * pair_pitch + s % 16));
+                if constexpr (by_key)
+                    if (inside) {
+                        const int pairs = ((f < u ? 0 : f - M::additions) * M::additions + g - u) * C;
+                        float of_block[2];
+                        cell_load_vec<2>(of_block, within + ((pairs + t) * diagonal_pitch + s % 16));
+                        sum[tile][half * 2] = of_block[0];
+                        sum[tile][half * 2 + 1] = of_block[1];
+                    }
+                CELL_UNROLL
+                for (int e = 0; e < 2; e++) {
+                    const bool seen = before ? s + e < t : s + e <= t;
+                    float &v = sum[tile][half * 2 + e];
+                    v = seen ? v * (row[half] * by[e]) * window[e] : 0.0f;
+                }
             }
-            sum[i / 4][i % 4] = seen ? v : 0.0f;
         }
     }
 
@@ -429,7 +468,8 @@ template <class M> struct cell_chunk_scores {
         if constexpr (Parts::count == 1) {
             CELL_UNROLL
             for (int i = 0; i < 8; i++)
-                put(lower, own() * 16 + lane_row(i % 4), j * 16 + i / 4 * 8 + lane_column(i % 4), sum[i / 4][i % 4]);
+                put(lower, own() * 16 + lane_row(i % 4), j * 16 + i / 4 * 8 + lane_column(i % 4),
+                    sum[i / 4][i % 4]);
         } else {
             Parts parts;
             parts.of_sums(sum);
@@ -441,8 +481,9 @@ template <class M> struct cell_chunk_scores {
                 for (int i = 0; i < 4; i++) {
                     float two[2];
                     cell_unpack<Part>(two[0], two[1], words[i]);
-                    cell_store_vec<2>(lower + (part * square + (own() * 16 + lane_row(i % 2 * 2)) * square_pitch + j * 16 + i / 2 * 8 +
-                                               lane_column(0)),
+                    cell_store_vec<2>(lower +
+                                          (part * square + (own() * 16 + lane_row(i % 2 * 2)) * square_pitch +
+                                           j * 16 + i / 2 * 8 + lane_column(0)),
                                       two);
                 }
             }
@@ -495,22 +536,23 @@ template <class M> struct cell_chunk_scores {
                 if (m >= own()) {
                     CELL_UNROLL
                     for (int k = 0; k < steps; k++)
-                        f[m][k].template multiply_parts<false>(sum, lower + (i * 16 * square_pitch + m * 16 + k * depth), square_pitch,
-                                                               square);
+                        f[m][k].template multiply_parts<false>(
+                            sum, lower + (i * 16 * square_pitch + m * 16 + k * depth), square_pitch, square);
                 }
             CELL_UNROLL
             for (int k = 0; k < steps; k++) {
                 Parts left;
                 left.of_sums(sum + k * tiles);
-                left.template multiply_parts<false>(result, inverse + (i * 16 * square_pitch + i * 16 + k * depth), square_pitch,
-                                                    square);
+                left.template multiply_parts<false>(
+                    result, inverse + (i * 16 * square_pitch + i * 16 + k * depth), square_pitch, square);
             }
             CELL_UNROLL
             for (int k = 0; k < steps; k++)
                 f[i][k].of_sums(result + k * tiles);
             CELL_UNROLL
             for (int e = 0; e < 8; e++)
-                put(inverse, i * 16 + e / 4 * 8 + lane_column(e % 4), own() * 16 + lane_row(e % 4), result[e / 4][e % 4]);
+                put(inverse, i * 16 + e / 4 * 8 + lane_column(e % 4), own() * 16 + lane_row(e % 4),
+                    result[e / 4][e % 4]);
         }
     }
     // A(s, t) = F[t, s] of a block.
@@ -520,11 +562,14 @@ template <class M> struct cell_chunk_scores {
         for (int k = 0; k < steps; k++) {
             CELL_UNROLL
             for (int i = 0; i < Parts::count; i++)
-                chain::across(f[k].part[i], inverse + (i * square + (row * 16 + k * depth) * square_pitch + col * 16), square_pitch);
+                chain::across(f[k].part[i],
+                              inverse + (i * square + (row * 16 + k * depth) * square_pitch + col * 16),
+                              square_pitch);
         }
     }
 
-    // F, whose blocks above the diagonal are not looked at. A barrier is behind it. read: the read's scores, where they come early.
+    // F, whose blocks above the diagonal are not looked at. A barrier is behind it. read: the read's scores,
+    // where they come early.
     __device__ __forceinline__ void invert(bool works, float (*read)[4]) const
     {
         float sum[C / 8][4];
@@ -544,8 +589,8 @@ template <class M> struct cell_chunk_scores {
                     continue;
                 CELL_UNROLL
                 for (int i = 0; i < 8; i++)
-                    diagonal[(own() * 16 + lane_row(i % 4)) * diagonal_pitch + i / 4 * 8 + lane_column(i % 4)] =
-                        sum[j * 2 + i / 4][i % 4];
+                    diagonal[(own() * 16 + lane_row(i % 4)) * diagonal_pitch + i / 4 * 8 +
+                             lane_column(i % 4)] = sum[j * 2 + i / 4][i % 4];
             }
             cell_warp_barrier();
             substitute();
@@ -586,7 +631,8 @@ template <class M> struct cell_chunk_scores {
                 a.of_sums(score_of + k * 2 + i * tiles);
                 CELL_UNROLL
                 for (int j = 0; j <= k; j++)
-                    a.template multiply_parts<true>(sum + j * 2, inverse + ((k * 16 + i * depth) * square_pitch + j * 16),
+                    a.template multiply_parts<true>(sum + j * 2,
+                                                    inverse + ((k * 16 + i * depth) * square_pitch + j * 16),
                                                     square_pitch, square);
             }
         }
@@ -639,13 +685,14 @@ template <class M> struct cell_chunk_scores {
         f.to_sums(v);
         CELL_UNROLL
         for (int j = 0; j < tiles; j++) {
+            const int t = first + j * 8 + lane_column(0);
+            float by[2], window[2] = {1, 1};
+            cell_load_vec<2>(by, number + (column(0) * C + t));
+            if constexpr (M::decay == 1)
+                cell_load_vec<2>(window, end + t);
             CELL_UNROLL
-            for (int i = 0; i < 4; i++) {
-                const int t = first + j * 8 + lane_column(i);
-                v[j][i] *= number[column(0) * C + t];
-                if constexpr (M::decay == 1)
-                    v[j][i] *= end[t];
-            }
+            for (int i = 0; i < 4; i++)
+                v[j][i] *= by[i % 2] * window[i % 2];
         }
         f.of_sums(v);
     }
@@ -661,9 +708,11 @@ template <class M> struct cell_chunk_scores {
         ((float *)(to + at))[t] = n;
     }
 
-    // By key: 16 bytes of row t of a vector, with its number and its window from the chunk's start or to its end.
+    // By key: 16 bytes of row t of a vector, with its number and its window from the chunk's start or to its
+    // end.
     static constexpr int each = 16 / (int)sizeof(Part), line = K / each;
-    __device__ __forceinline__ void load_ends(float (&v)[each], int of, int t, int k, bool to_end, bool before) const
+    __device__ __forceinline__ void load_ends(float (&v)[each], int of, int t, int k, bool to_end,
+                                              bool before) const
     {
         cell_load_vec<each>(v, place(of) + (t * wide_pitch + k));
         const int row = before ? t - 1 : t; // its gate is the window's last
@@ -687,7 +736,8 @@ template <class M> struct cell_chunk_scores {
             cell_store_vec<each>(matrix(at) + n * each, v);
         }
     }
-    // The correction's column to the chunk's end, in parts, in the places of w and of the first read, which are not needed any more.
+    // The correction's column to the chunk's end, in parts, in the places of w and of the first read, which
+    // are not needed any more.
     __device__ __forceinline__ void keep_column() const
     {
         for (int n = cell_thread(); n < C * line; n += CELL_CHUNK_THREADS) {

@@ -1,12 +1,13 @@
-// The walk over the chunks of a linear recurrence, from records of `prep` (cell_device_chunk.cuh), by one block for one block
-// of values of a head.
+// The walk over the chunks of a linear recurrence, from records of `prep` (cell_device_chunk.cuh), by one
+// block for one block of values of a head.
 //
-// Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor cores where Real is
-// float (cell_device_chunk_pairs.cuh), else here.
+// Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor
+// cores where Real is float (cell_device_chunk_pairs.cuh), else here.
 #ifndef CELL_DEVICE_CHUNK_WALK_CUH
 #define CELL_DEVICE_CHUNK_WALK_CUH
 
-// Shared memory: S [keys][values], R [rows][values] where corrected, z of each addition that has one [rows][values], of Real.
+// Shared memory: S [keys][values], R [rows][values] where corrected, z of each addition that has one
+// [rows][values], of Real.
 template <class M> struct cell_chunk_plain {
     typedef typename M::Real R;
     typedef typename M::Part Part;
@@ -24,7 +25,8 @@ template <class M> struct cell_chunk_plain {
     cell_chunk_rows rows;
     cell_smem<R> state, correction, known[M::additions];
 
-    __device__ __forceinline__ cell_chunk_plain(const cell_chunk<M> &of, int64_t first_value) : x(of), first(first_value)
+    __device__ __forceinline__ cell_chunk_plain(const cell_chunk<M> &of, int64_t first_value)
+        : x(of), first(first_value)
     {
         auto cursor = cell_shared();
         state = cell_carve<R>(cursor, M::keys * V);
@@ -34,7 +36,10 @@ template <class M> struct cell_chunk_plain {
             known[n] = cell_carve<R>(cursor, C * V);
     }
 
-    __device__ __forceinline__ R element(int matrix, int at) const { return cell_load<R>((const Part *)(from + matrix) + at); }
+    __device__ __forceinline__ R element(int matrix, int at) const
+    {
+        return cell_load<R>((const Part *)(from + matrix) + at);
+    }
     __device__ __forceinline__ R number(int numbers, int t) const { return ((const R *)(from + numbers))[t]; }
     __device__ __forceinline__ bool given(int n) const { return M::known >> n & 1; }
 
@@ -107,7 +112,8 @@ template <class M> struct cell_chunk_plain {
     {
         cell_patches<R, C, V>([&](auto &patch) {
             patch.add(
-                0, M::keys, [&](int t, int k) -> R { return wide(record::w, x.addition[0].weight.vector, t, k); },
+                0, M::keys,
+                [&](int t, int k) -> R { return wide(record::w, x.addition[0].weight.vector, t, k); },
                 [&](int k, int v) -> R { return state[k * V + v]; });
             for (int i = 0; i < 4; i++)
                 for (int j = 0; j < 4; j++) {
@@ -176,7 +182,8 @@ template <class M> struct cell_chunk_plain {
                 patch.add(
                     0, C,
                     [&](int k, int s) -> R {
-                        return factor(record::e_number(n), s) * wide(record::e(n), x.addition[n].column.vector, s, k);
+                        return factor(record::e_number(n), s) *
+                               wide(record::e(n), x.addition[n].column.vector, s, k);
                     },
                     [&](int s, int v) -> R { return known[n][s * V + v]; });
             patch.store([&](int k, int v, R sum) {
@@ -229,8 +236,8 @@ template <class M> struct cell_chunk_walker<M, false> : cell_chunk_pairs<M> {
     using cell_chunk_pairs<M>::cell_chunk_pairs;
 };
 
-// Grid: a block of cell_chunk_walker<M>::threads for each M::values values of each head of each sequence; cell_chunk_walker<M>::smem()
-// bytes. first: the block's first value.
+// Grid: a block of cell_chunk_walker<M>::threads for each M::values values of each head of each sequence;
+// cell_chunk_walker<M>::smem() bytes. first: the block's first value.
 template <class M> __device__ void cell_chunk_walk(const cell_chunk<M> &x, int64_t first)
 {
     cell_chunk_walker<M>(x, first).walk();
