@@ -83,7 +83,7 @@
 //             CELL_PRODUCT_THREADS CELL_PRODUCT_SMEM CELL_PRODUCT_MAP_BYTES
 //  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums, Fetched>(x, fetch, make): A B, and A of what is fetched for it
 //  chunk      cell_chunk<M> cell_chunk_prepare(x, chunk) cell_chunk_walk(x, first): a linear recurrence, C steps at a time
-//             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem() CELL_CHUNK_THREADS
+//             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem(), ::threads
 //             cell_chunk_backward<M> cell_chunk_walk_back(g, first) cell_chunk_finish(g, chunk): its gradients
 //             cell_chunk_back_walker<M>::smem() cell_chunk_rester<M>::smem() cell_chunk_tile: sums of products by warps
 #ifndef CELL_DEVICE_CUH

@@ -30,7 +30,7 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
     // A stage: squares L_n, P_r, A_rn; rows of keys W, X, E_n, Q_r; z_n; floats: the record's numbers, those
     // of Q_r of the chunk before, those of z_n.
     static constexpr int squares = u * writes + (u + writes) * M::reads, wides = 2 * u + writes + M::reads;
-    static constexpr int numbers = (record::bytes - record::w_number) / (int)sizeof(float);
+    static constexpr int numbers = base::numbers;
     static constexpr int read_numbers = record::by_key ? 0 : M::reads * C;
     static constexpr int stage_parts =
         squares * C * square_pitch + wides * C * wide_pitch + M::additions * C * known_pitch;
@@ -45,6 +45,7 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
                cell_carve_bytes<uint32_t>(2 * pairs * left);
     }
 
+    using base::at_number;
     using base::first;
     using base::number;
     using base::pair;
@@ -84,10 +85,6 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
     __device__ __forceinline__ static constexpr int at_z(int n)
     {
         return at_wide(wides) + n * C * known_pitch;
-    }
-    __device__ __forceinline__ static constexpr int at_number(int of)
-    {
-        return (of - record::w_number) / (int)sizeof(float);
     }
     __device__ __forceinline__ static constexpr int at_q_number(int r) { return numbers + r * C; }
     __device__ __forceinline__ static constexpr int at_z_number(int n)

@@ -22,6 +22,10 @@ template <class M> struct cell_chunk_warps {
     static constexpr int each = 16 / (int)sizeof(Part); // elements of 16 bytes
 
     static constexpr int numbers = (record::bytes - record::w_number) / (int)sizeof(float); // of a record
+    __device__ __forceinline__ static constexpr int at_number(int of)
+    {
+        return (of - record::w_number) / (int)sizeof(float);
+    }
 
     const cell_chunk<M> &x;
     const int64_t first;   // value of the block
@@ -231,9 +235,9 @@ template <class M> struct cell_chunk_warps {
         for (int j = 0; j < (M::decay != 0 ? K / 8 : 0); j++) {
             float by[2];
             if constexpr (record::by_key)
-                cell_load_vec<2>(by, number + ((record::d - record::w_number) / 4 + j * 8 + pair()));
+                cell_load_vec<2>(by, number + (at_number(record::d) + j * 8 + pair()));
             else
-                by[0] = by[1] = number[(record::d - record::w_number) / 4];
+                by[0] = by[1] = number[at_number(record::d)];
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
                 state[j][i] *= by[i % 2];
