@@ -47,7 +47,8 @@ def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, 
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
 
-    spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
+    spec: a path, the name of a cell that comes with cellc, or the text of a spec; of a directory the spec that is called
+    like it, or the only one that has a cell; also what importlib.resources.files gives of a package. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
     that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's; f32 where it
     is not given, in PyTorch its default dtype. cuda: None builds kernels where there is a GPU

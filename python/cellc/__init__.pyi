@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 from .errors import BackendError as BackendError
 from .errors import BuildError as BuildError
@@ -19,20 +19,27 @@ from .with_numpy import NumpyCell
 
 __version__: str
 
+class _Resource(Protocol):
+    """What importlib.resources.files gives of a package in an archive."""
+
+    def read_bytes(self) -> bytes: ...
+    def iterdir(self) -> Iterable[Any]: ...
+    def is_dir(self) -> bool: ...
+
 @overload
-def load(spec: str | PathLike[str], /, *, framework: Literal["torch"] = ..., dtype: Any = ..., cuda: bool | None = ...,
+def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["torch"] = ..., dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
          reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> type[Cell]: ...
 @overload
-def load(spec: str | PathLike[str], /, *, framework: Literal["numpy"], dtype: Any = ..., cuda: bool | None = ...,
+def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["numpy"], dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
          reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> NumpyCell: ...
 @overload
-def load(spec: str | PathLike[str], /, *, framework: Literal["jax"], dtype: Any = ..., cuda: bool | None = ...,
+def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["jax"], dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
          reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> JaxCell: ...
-def op(spec: str | PathLike[str], /, *, batch_first: bool = ..., **options: Any) -> Op: ...
+def op(spec: str | PathLike[str] | _Resource, /, *, batch_first: bool = ..., **options: Any) -> Op: ...
 def load_ipython_extension(shell: Any) -> None: ...

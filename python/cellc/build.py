@@ -1,7 +1,7 @@
 """From a spec to a built library. In: a spec, options, the GPUs that the framework sees. Out: a Built, from which each
 framework makes what its users call. Guaranteed: nothing here knows a framework; a spec is compiled once for each set of
 options, in this process and, through the cache, on this machine; what is used in place of a GPU or of nvcc is said once;
-what the compiler warned of is said at every first load, cached or not."""
+what the compiler warned of is said once in each process, cached or not."""
 
 import collections
 import ctypes
@@ -19,6 +19,7 @@ from .errors import (HEAD, BackendError, BuildError, CannotRead, CellcWarning, M
 from .manifest import Manifest
 from .names import wrong_keyword
 from .native import Library
+from .progress import Progress
 
 TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 USER = 6                   # how many calls above a warning here the user's is
@@ -26,6 +27,7 @@ locks, made, told = collections.defaultdict(threading.RLock), {}, set()
 
 
 def once(text, category=CellcWarning, stacklevel=USER):
+    """A warning that a process gives once, whatever module and line it comes from."""
     if text not in told:
         told.add(text)
         warnings.warn(text, category, stacklevel=stacklevel)
@@ -191,15 +193,15 @@ def sort_messages(text):
 
 
 def warn_of(text):
-    """Says what the compiler said of a cell; of what is slow, each once."""
+    """Says what the compiler said of a cell: all that is plain at once, of what is slow each."""
     plain, slow = sort_messages(text)
     if plain:
-        warnings.warn(plain, CellcWarning, stacklevel=USER)
+        once(plain, CellcWarning, USER + 1)
     for text in slow:
         once(text, PerformanceWarning, USER + 1)
 
 
-def compile_apart(place, source, archs):
+def compile_apart(place, source, archs, progress):
     """The kernels of a file by NVRTC, for all architectures at once: {"90": name of the image}."""
     with open(os.path.join(place, source)) as f:
         text = f.read()
@@ -208,6 +210,7 @@ def compile_apart(place, source, archs):
         name = f"{source[:-3]}.sm{arch}.cubin"
         with open(os.path.join(place, name), "wb") as f:
             f.write(nvrtc.compile_kernels(text, source, compiler.headers_dir(), arch))
+        progress.update()
         return name
 
     from concurrent.futures import ThreadPoolExecutor
@@ -235,7 +238,7 @@ class Built:
         self.place = {"CELLC_TUNED": "" if options["tuned"] or not tuned else os.path.dirname(tuned[0].path)}
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
         for attempt in range(2):
-            self.path = cache.get(title, lambda place: self.compile(place, archs, by))
+            self.path = cache.get(title, lambda place: self.compile_shown(place, archs, by))
             try:
                 info = cache.info(self.path)
                 self.manifest = Manifest(os.path.join(self.path, info["manifest"]))
@@ -269,7 +272,15 @@ class Built:
         return Library(os.path.join(compiler.library_dir(), "libcell.so"), None, images, ctypes.addressof(desc), kept,
                        host=host)
 
-    def compile(self, place, archs, by):
+    def compile_shown(self, place, archs, by):
+        """compile, which takes seconds, and kernels longer, so that a person who waits sees what for."""
+        apart = archs.split() if by == "nvrtc" else []
+        what = f"for the CPU and sm_{', sm_'.join(archs.split())} by {by}" if archs else "for the CPU"
+        name = os.path.splitext(os.path.basename(self.spec.path))[0]
+        with Progress(f"compiling {name} {what}", 1 + len(apart)) as progress:
+            return self.compile(place, archs, by, progress)
+
+    def compile(self, place, archs, by, progress):
         kernels = ["--archs", archs, *self.tuned] if archs else ["--no-cuda"]
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
@@ -278,8 +289,9 @@ class Built:
             _, said = self.command("build", operand, *self.flags, *kernels, "-o", place, place=place)
         else:
             _, said = self.run("emit", *kernels, "-o", place)
+        progress.update()
         written = [f for f in os.listdir(place) if f.endswith(".json")]
-        images = compile_apart(place, written[0][:-5] + ".cu", archs) if by == "nvrtc" else {}
+        images = compile_apart(place, written[0][:-5] + ".cu", archs, progress) if by == "nvrtc" else {}
         return {"manifest": written[0], "archs": archs, "said": messages(said), "spec": self.spec.path,
                 "compiler": compiler.program(), "images": images}
 

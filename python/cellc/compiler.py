@@ -166,14 +166,75 @@ def fingerprint():
     return h.hexdigest()
 
 
+def is_resource(given):
+    """Is it what importlib.resources.files gives of a package that is no folder? (Of others it gives paths.)"""
+    return not isinstance(given, (str, os.PathLike)) and all(hasattr(given, name) for name in ("read_bytes", "iterdir", "is_dir"))
+
+
+def specs_below(home, before=""):
+    """{"lib/common.cell": its text} of a package's resources from this one on."""
+    found = {}
+    for part in home.iterdir():
+        if part.is_dir():
+            found.update(specs_below(part, f"{before}{part.name}/"))
+        elif part.name.endswith(".cell"):
+            found[before + part.name] = part.read_bytes()
+    return found
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError as error:
+        raise CannotRead(f"cannot read '{path}': {error.strerror}") from None
+
+
+def specs_in(folder):
+    """{name of a spec's file: its text}."""
+    try:
+        paths = {name: os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".cell")}
+    except OSError as error:
+        raise CannotRead(f"cannot read '{folder}': {error.strerror}") from None
+    return {name: read(path) for name, path in paths.items() if os.path.isfile(path)}
+
+
+def only_spec(folder, texts, cell):
+    """The file of a folder that is meant: the one called like the folder, or else the only one that has a cell; where one of
+    its cells is named, the only one that has that."""
+    own = os.path.basename(os.path.normpath(folder)) + ".cell"
+    if cell is None and own in texts:
+        return own
+    found = sorted(name for name, text in texts.items() if holds_cell(text, cell))
+    if len(found) == 1:
+        return found[0]
+    what = f"cell {cell}" if cell else "cell"
+    if not found:
+        raise MissingFile(f"'{folder}' is a directory in which no spec has a {what}")
+    raise MissingFile(f"'{folder}' is a directory in which several specs have a {what}: {', '.join(found)}; wanted one of "
+                      f"them, as in '{os.path.join(folder, found[0])}'")
+
+
+def holds_cell(text, cell):
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text.decode("utf-8", "replace"), flags=re.S)
+    return any(cell in (None, name) for name in re.findall(r"\bcell\s+(\w+)\s*\{", bare))
+
+
 class Spec:
     """A spec as it was when it was loaded, with all that it imports: from a file, from the cells that come with cellc, or
     text. Its `pack` is what `cellc sources --pack` gives; commands read that and no file, so that a cell stays what it is
     while files change, in another directory, and pickled on another machine. `digest` is a hash of all texts."""
 
     def __init__(self, given, import_dir=None):
+        if import_dir and not os.path.isdir(import_dir):
+            raise MissingFile(f"import_dir is '{import_dir}', which is no directory")
+        words = ["--sources", "-", *(["--import-dir", os.path.abspath(import_dir)] if import_dir else []), "-"]
+        if is_resource(given):
+            self.read_resource(given, words)
+            return
         if not isinstance(given, (str, os.PathLike)):
-            raise TypeMismatch(f"spec is a {type(given).__name__}; wanted a path, the name of a cell, or the text of a spec")
+            raise TypeMismatch(f"spec is a {type(given).__name__}; wanted a path, the name of a cell, or the text "
+                               "of a spec")
         text = isinstance(given, str) and ("{" in given or "\n" in given) and not os.path.isfile(given)
         given, cell = os.fspath(given), None
         if not text and not os.path.isfile(given) and re.search(r":\w+$", given):        # of a file with several
@@ -182,21 +243,30 @@ class Spec:
             name = re.search(r"^\s*cell\s+(\w+)", given, re.M)
             path, data = (name[1] if name else "spec") + ".cell", given.encode("utf-8", "surrogateescape")
         else:
-            path = self.find(given)
-            try:
-                with open(path, "rb") as f:
-                    data = f.read()
-            except OSError as error:
-                raise CannotRead(f"cannot read '{path}': {error.strerror}") from None
-        if import_dir and not os.path.isdir(import_dir):
-            raise MissingFile(f"import_dir is '{import_dir}', which is no directory")
-        words = ["--import-dir", os.path.abspath(import_dir)] if import_dir else []
-        pack = run_bytes(["sources", "--pack", "--sources", "-", *words, "-"], PACK + entry("spec", path, data))[0]
-        self.set(pack, text, os.getcwd(), cell)
+            path = self.find(given, cell)
+            data = read(path)
+        pack = run_bytes(["sources", "--pack", *words], PACK + entry("spec", path, data))[0]
+        self.set(pack, int(text), os.getcwd(), cell)
+
+    def read_resource(self, given, words):
+        """One of a package that is no folder, such as an archive. What it imports is looked for in the same place of the
+        package, and then where imports of files are."""
+        home = given if given.is_dir() else given.parent
+        folder, there = str(home), specs_below(home)
+        name = only_spec(folder, {n: t for n, t in there.items() if "/" not in n}, None) if given is home else given.name
+        if name not in there:
+            raise MissingFile(f"there is no resource '{given}'" + ("" if name.endswith(".cell") else ", whose name ends in .cell"))
+        spec = PACK + entry("spec", os.path.join(folder, name), there.pop(name))
+        others = {os.path.join(folder, n): text for n, text in there.items()}
+        every = spec + b"".join(entry("import", path, text) for path, text in others.items())
+        used = run_bytes(["sources", "--null", *words], every)[0].split(b"\0")
+        spec += b"".join(entry("import", path, text) for path, text in others.items() if os.fsencode(path) in used)
+        pack = run_bytes(["sources", "--pack", *words], spec)[0]
+        self.set(pack, len(read_pack(pack)), os.getcwd(), None)
 
     def set(self, pack, inline, where, cell):
-        """`where` is the directory that relative paths in the pack begin at; `inline`: no file has the text itself; `cell`:
-        which one of the file's, or None. `operand` names that to commands which have the pack."""
+        """`where` is the directory that relative paths in the pack begin at; `inline`: how many of its first texts no file
+        has; `cell`: which one of the file's, or None. `operand` names that to commands which have the pack."""
         self.pack, self.inline, self.where, self.cell = pack, inline, where, cell
         self.operand = f"-:{cell}" if cell else "-"
         self.files = [(path, text) for kind, path, text in read_pack(pack) if kind in ("spec", "import")]
@@ -214,14 +284,14 @@ class Spec:
         return f"<spec {self.path} {self.digest[:12]}>"
 
     @staticmethod
-    def find(given):
+    def find(given, cell=None):
         if os.path.isfile(given):
             return given
         shipped = os.path.join(specs_dir() or "", given + ".cell")
         if not re.search(r"[./]", given) and os.path.isfile(shipped):
             return shipped
         if os.path.isdir(given):
-            raise MissingFile(f"'{given}' is a directory; wanted the file of a spec")
+            return os.path.join(given, only_spec(given, specs_in(given), cell))
         if re.search(r"[./]", given):
             raise MissingFile(f"there is no file '{given}'")
         try:

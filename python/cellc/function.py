@@ -20,7 +20,8 @@ class Function(Instance):
     """Subclasses have `xp`, the array library, `dtypes`, its types by cellc's names, and `is_array`."""
 
     framework = None                    # as load() has it
-    made_with, called_as = "params = {}.init", "y, state = cell(params, {}state=None)"
+    made_with = "params = {}.init"
+    example_made, example_call = "params = {}.init({})", "y, state = {0}{1}(params, {2})"
     xp, dtypes = None, {}
 
     def __init__(self, built):
@@ -34,11 +35,16 @@ class Function(Instance):
     def __repr__(self):
         return f"<cellc {self.manifest.key}, a function of {self.xp.__name__} arrays>"
 
+    def drawn(self, declared, shape):
+        """An array of an example, as one types it."""
+        return f'{self.xp.__name__}.ones({shape}, "{self.dtype_of(declared).name}")'
+
     # ---- what a call takes
 
     def take(self, params, inputs, named, state, t0, batch, steps, step):
         """(arrays in the library's order, sizes in its order). Missing states are None."""
         m = self.manifest
+        inputs, state = self.apart(inputs, len(m.inputs), state)
         if named:
             inputs = self.all_inputs(inputs, named)
         self.check_inputs(inputs)
@@ -153,9 +159,9 @@ class Function(Instance):
 
     # ---- first values
 
-    def first_values(self, source, named, sizes):
+    def first_values(self, source, given, named, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
-        sizes = self.check_sizes(named, sizes)
+        sizes = self.check_sizes(given, named, sizes)
         return {t.name: self.fill(t, sizes, source) for t in self.manifest.params}
 
     def fill(self, declared, sizes, source):

@@ -5,8 +5,10 @@ here knows a framework; what is wrong is said in the spec's terms."""
 import collections
 import functools
 import operator
+import re
 
 from .errors import ShapeError, TypeMismatch
+from .expression import Undefined
 from .graph import Graph
 from .names import CALL, by_the_spec, there_is, usable
 
@@ -29,9 +31,10 @@ def tuple_again(name, fields, *values):
 
 
 class Instance:
-    made_with, made_first, made_also = "{}", [], []         # by the framework's users, beside the sizes
+    made_with, made_first = "{}", []                        # by the framework's users, beside the sizes
     made_keywords = ("self", "sizes")                       # which dims cannot be given as
-    called_as = "y, state = cell({}state=None)"
+    args_before, args_behind = [], []                       # what the docstring says that is given beside the sizes
+    example_first, example_made, example_call = [], "cell = {}({})", "y, state = cell{1}({2})"      # in the docstring
     whole = (int,)                                          # types of sizes; others that are whole numbers become int
 
     def __init__(self, built):
@@ -83,6 +86,19 @@ class Instance:
             raise ShapeError(f"{self.name}: {len(state)} states were given; wanted {len(states)}: "
                              f"{self.listed(states)}")
         return list(state)
+
+    def apart(self, given, count, state):
+        """(tensors, state) of arguments by position: behind `count` tensors may stand the state, as torch.nn has it.
+        A lone tensor is one where the cell has one state; else it is a tensor too many, which is refused by its number."""
+        if len(given) != count + 1 or not self.may_be_state(given[-1]):
+            return given, state
+        if state is not None:
+            raise TypeMismatch(f"{self.name}: the state was given twice, by position and as state=")
+        return given[:-1], given[-1]
+
+    def may_be_state(self, value):
+        return value is None or isinstance(value, (tuple, list, dict)) or (
+            len(self.manifest.states) == 1 and self.is_tensor(value))
 
     def whole_number(self, name, value, least=0):
         """A size as the user gave it, checked."""
@@ -137,17 +153,21 @@ class Instance:
         others = [f'"{name}": {value}' for name in names if name not in dims]
         return [f"{name}={value}" for name in dims] + ([f"sizes={{{', '.join(others)}}}"] if others else [])
 
-    def check_sizes(self, named, sizes=None):
-        """The dims that params are made with, if these are they: those given by keyword, and a dict of others, for names that
-        are taken."""
-        m = self.manifest
+    def check_sizes(self, given, named, sizes=None):
+        """The dims that params are made with, if these are they: those given by position, in the order of the spec, those by
+        keyword, and a dict of others, for names that are taken."""
+        m, needed = self.manifest, self.needs_sizes()
+        if len(given) > len(needed):
+            raise TypeMismatch(f"{m.name}: {len(given)} sizes were given by position; "
+                               + (f"wanted {len(needed)}: {', '.join(needed)}" if needed else "its params need none"))
         if sizes is not None and not hasattr(sizes, "keys"):
             raise TypeMismatch(f"{m.name}: sizes is {sizes!r}; wanted a dict"
                                + (f", as in {', '.join(self.example(['sizes'], 64))}" if "sizes" in m.dims else ""))
-        twice = [name for name in named if name in (sizes or ())]
+        parts = [dict(zip(needed, given)), named, dict(sizes or {})]
+        twice = [name for at, part in enumerate(parts) for name in part if any(name in other for other in parts[:at])]
         if twice:
             raise TypeMismatch(f"{m.name}: the size {twice[0]} was given twice")
-        sizes = {**named, **(sizes or {})}
+        sizes = {name: value for part in parts for name, value in part.items()}
         unknown = [name for name in sizes if name not in m.dims]
         if unknown:
             name = unknown[0]
@@ -155,7 +175,7 @@ class Instance:
                 raise ShapeError(f"{m.name}: there is no dim {name} to choose (it was bound when the cell was loaded); there is "
                                  f"{', '.join(m.dims) or 'none'}")
             raise ShapeError(f"{m.name}: {there_is('dim', name, m.dims)}")
-        missing = [name for name in self.needs_sizes() if name not in sizes]
+        missing = [name for name in needed if name not in sizes]
         if missing:
             example = ", ".join([*self.made_first, *self.example(missing, 64)])
             raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
@@ -211,12 +231,12 @@ class Instance:
         return kinds.get(declared.kind, self.keywords).get(declared.name, declared.name)
 
     def docstring(self):
-        """Shapes and types of everything, then the spec."""
+        """In sections, as torch.nn has them: what it is, what it is made with, all shapes, how it is called; then the spec."""
         m = self.manifest
-        sizes = ", ".join([*self.made_first, *self.example(self.needs_sizes(), "..."), *self.made_also])
-        inputs = "".join(f"{t.name}, " for t in m.inputs)
-        lines = [f"{m.key}, from {self.spec.path}", "",
-                 f"Made with {self.made_with.format(m.name)}({sizes}); called as {self.called_as.format(inputs)}.", ""]
+        said = dict(re.findall(r"^\s*dim\s+(\w+)[^;,\n]*;\s*//\s*(.*\S)", self.spec.text, re.M))
+        sizes = {name: f"{name} (int): {said.get(name, 'a size')}" for name in self.needs_sizes()}
+        lines = [f"{m.key}, from {self.spec.path}", "", *self.headline(), "Args:",
+                 *[f"    {text}" for text in (*self.args_before, *sizes.values(), *self.args_behind)], "", "Shape:"]
         for title, tensors in (("inputs", m.inputs), ("params", m.params), ("states", m.states),
                                ("outputs", m.outputs)):
             for t in tensors:
@@ -225,5 +245,37 @@ class Instance:
                 where = f" in {t.range}" if t.range else ""
                 other = self.called(t)
                 here = f" (here {other})" if other != t.name else ""
-                lines.append(f"{title[:-1]:7} {t.name}{here} {t.wanted()} {t.dtype}{where}{start}{doc}")
-        return "\n".join(lines + ["", "The spec:", "", self.spec.text.rstrip(), ""])
+                lines.append(f"    {title[:-1]:7} {t.name}{here} {t.wanted()} {t.dtype}{where}{start}{doc}")
+        typed = [f"    >>> {line}" for line in self.typed()]
+        lines += ["", "Examples::", "", *typed] if typed else []
+        return "\n".join([*lines, "", "The spec:", "", self.spec.text.rstrip(), ""])
+
+    def headline(self):
+        """What the spec says of itself: the comment in front of the cell."""
+        found = re.search(rf"((?:^//[^\n]*\n)+)\s*(?:import[^\n]*\n\s*)*cell\s+{re.escape(self.name)}\b", self.spec.text, re.M)
+        return [*[line[2:].strip() for line in found[1].splitlines()], ""] if found else []
+
+    def typed(self):
+        """The cell made and called with small sizes, as one types it: all steps, and one step more. None where no small size
+        gives all inputs a shape."""
+        m = self.manifest
+        for small in (4, 8, 12):
+            try:
+                shapes = [tuple(t.shape({**dict.fromkeys(m.dims, small), m.batch: 2, "T": 3})) for t in m.inputs]
+            except Undefined:
+                continue
+            if all(extent > 0 for shape in shapes for extent in shape):
+                return self.typed_with(small, shapes)
+        return []
+
+    def typed_with(self, small, shapes):
+        m, names = self.manifest, [self.keywords[t.name] for t in self.manifest.inputs]
+        values = [self.drawn(t, shape) for t, shape in zip(m.inputs, shapes)]
+        last = [f"{name}[:, -1]" if t.timed else name for name, t in zip(names, m.inputs)]
+        sizes = [*self.example_first, *self.example(self.needs_sizes(), small)]
+        lines = [self.example_made.format(m.name, ", ".join(sizes)), *map(" = ".join, zip(names, values))]
+        lines.append(self.example_call.format(m.name, "", ", ".join(names or ["batch=2", "steps=3"])))
+        if m.states and not m.grows:
+            behind = [*last, "state=state", *(["t0=3"] if m.counts_steps else [])]
+            lines.append(self.example_call.format(m.name, ".step", ", ".join(behind)))
+        return lines

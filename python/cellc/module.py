@@ -6,12 +6,13 @@ import abc
 import copy
 import copyreg
 import functools
+import sys
 
 import torch
 
 from . import eager, init
 from .build import again, once
-from .errors import BackendError, NotThere, ShapeError, TypeMismatch
+from .errors import BackendError, CellcError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
 from .names import CALL, by_the_spec, there_is, usable
@@ -78,6 +79,30 @@ def transformed(tensors):
     return forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in given)
 
 
+def place_in_model():
+    """("layers.1.cell", "Model"): which module runs, as the outermost one that it is part of and that is running calls it;
+    None where it is part of none. Found in the frames of the call, so that only an error pays for it."""
+    running, frame = [], sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module) and not (running and running[-1] is owner):
+            running.append(owner)
+        frame = frame.f_back
+    for model in reversed(running[1:]):
+        name = next((name for name, module in model.named_modules() if module is running[0]), "")
+        if name:
+            return name, type(model).__name__
+    return None
+
+
+def say_place(error):
+    """Puts behind what an error says which module of the user's model it is about."""
+    place = None if torch.compiler.is_compiling() or hasattr(error, "place") else place_in_model()
+    if place:
+        error.place = place
+        error.args = (f"{error} (this cell is {place[0]} of {place[1]})",)
+
+
 def instance_again(*arguments):
     return again("torch", *arguments).instance
 
@@ -103,7 +128,8 @@ prepare._dynamo_marked_constant = True         # torch.compile calls it, in plac
 class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
-    made_also = ["batch_first=True"]
+    args_behind = ["batch_first (bool): True: tensors are [B, T, ...]; False: [T, B, ...]. Default: True",
+                   "device: where the params are", "sizes (dict): sizes whose names are words of Python or taken here"]
     made_keywords = ("self", "sizes", "batch_first", "device")
     whole = (int, torch.SymInt)
 
@@ -123,6 +149,14 @@ class TorchInstance(Instance):
 
     def __reduce__(self):
         return instance_again, (self.spec, self.built.options)
+
+    @staticmethod
+    def drawn(declared, shape):
+        """A tensor of an example, as one types it."""
+        if declared.dtype == "i32":
+            return f"torch.ones({shape}, dtype=torch.int32)"
+        more = "" if declared.dtype == "f32" else f", dtype={DTYPES[declared.dtype]}"
+        return f"torch.{'rand' if declared.range else 'randn'}({shape}{more})"
 
     def called(self, declared):
         if declared.kind == "param":
@@ -335,13 +369,11 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     def __init__(self, /, *given, batch_first=True, device=None, sizes=None, **named):
         super().__init__()
         i, m = self.instance, self.instance.manifest
-        if given:
-            raise TypeMismatch(f"{m.name}: sizes are given by name, as in {m.name}({', '.join(i.example(i.needs_sizes(), 64))})")
         if isinstance(device, int) and "device" in m.dims:
             raise TypeMismatch(f"{m.name}: device={device} is where the params are; the size of the dim device is given as "
                                f"{i.example(['device'], device)[0]}")
         self.batch_first = batch_first
-        self.sizes = sizes = i.check_sizes(named, sizes)
+        self.sizes = sizes = i.check_sizes(given, named, sizes)
         self._attributes = None                 # {param of the spec: attribute, and key of the state_dict}
         self._attributes = usable([t.name for t in m.params], {*dir(type(self)), *vars(self)})
         for t in m.params:
@@ -380,6 +412,7 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         params = [getattr(self, attribute) for attribute in self._attributes.values()]
         if isinstance(named, torch.fx.Proxy):           # the cell itself is traced, so that all its arguments are one
             raise NotThere(NO_PROXY.format(name=self.instance.name, tensor="what it is called with"))
+        inputs, state = self.instance.apart(inputs, len(self.instance.manifest.inputs), state)
         if named:
             inputs = self.instance.all_inputs(inputs, named)
         self.instance.check_inputs(inputs)
@@ -409,14 +442,23 @@ class Cell(torch.nn.Module, metaclass=CellClass):
 
     def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False, in the order of the
-        spec or by name. `state` is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
-        done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
-        final_state=False there are no final states, None in their place: neither allocated nor written."""
-        return self._run(inputs, named, state, t0, False, batch, steps, final_state)
+        spec or by name. `state`, by name or behind all inputs, is what an earlier call gave, or None for the spec's initial
+        values; t0 the number of steps done before, which only cells that use it ask for. A cell without inputs is told
+        `batch` and `steps`. With final_state=False there are no final states, None in their place: neither allocated nor
+        written."""
+        try:
+            return self._run(inputs, named, state, t0, False, batch, steps, final_state)
+        except CellcError as error:
+            say_place(error)
+            raise
 
     def step(self, /, *inputs, state=None, t0=None, batch=None, **named):
-        """One step: inputs [B, …] to (outputs [B, …], states)."""
-        return self._run(inputs, named, state, t0, True, batch)
+        """One step: inputs [B, …], and behind them or by name the state, to (outputs [B, …], states)."""
+        try:
+            return self._run(inputs, named, state, t0, True, batch)
+        except CellcError as error:
+            say_place(error)
+            raise
 
     def _stored(self):
         """The name of the type that the module has by now."""
@@ -428,9 +470,8 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     def extra_repr(self):
         m = self.instance.manifest
         words = [f"{k}={v}" for k, v in {**self.sizes, **m.bound, **m.options}.items()] + [f"dtype={self._stored()}"]
-        shapes = [f"{t.name}={t.wanted()}" for t in m.inputs + m.params + m.states]
-        words += [] if self.batch_first else ["batch_first=False"]
-        return ", ".join(words) + "; " + ", ".join(shapes)
+        words += [f"{word}=True" for word in ("reverse", "lengths") if m.data[word]]
+        return ", ".join(words + ([] if self.batch_first else ["batch_first=False"]))
 
     @classmethod
     def explain(cls, all=False):
@@ -492,6 +533,7 @@ class Op:
         self.instance.refuse_script()
         m = self.instance.manifest
         wanted = m.inputs + m.params
+        given, state = self.instance.apart(given, len(wanted), state)
         values = dict(zip([t.name for t in wanted], given))
         for keyword, value in named.items():
             name = by_the_spec(keyword, self.instance.by_name)
@@ -516,12 +558,20 @@ class Op:
         return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state)
 
     def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
-        """Tensors in the order inputs, params, or by name (one that is a keyword here, or a word of Python, with a _ behind
-        it); `sizes` for what no tensor says, such as {"B": 2}."""
-        return self._run(given, named, state, t0, batch_first, sizes, False, final_state)
+        """Tensors in the order inputs, params, behind them the state, or by name (one that is a keyword here, or a word of
+        Python, with a _ behind it); `sizes` for what no tensor says, such as {"B": 2}."""
+        try:
+            return self._run(given, named, state, t0, batch_first, sizes, False, final_state)
+        except CellcError as error:
+            say_place(error)
+            raise
 
     def step(self, /, *given, state=None, t0=None, sizes=None, **named):
-        return self._run(given, named, state, t0, None, sizes, True)
+        try:
+            return self._run(given, named, state, t0, None, sizes, True)
+        except CellcError as error:
+            say_place(error)
+            raise
 
     def __repr__(self):
         return f"<cellc op {self.instance.manifest.key}>"

@@ -180,6 +180,7 @@ class JaxCell(Function):
     framework = "jax"
     xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16"}
     made_first, made_keywords = ["key"], ("self", "sizes", "key")
+    args_before, example_first = ["key: of jax.random"], ["jax.random.key(0)"]
 
     def __init__(self, built):
         super().__init__(built)
@@ -238,19 +239,19 @@ class JaxCell(Function):
 
     # ---- what users call
 
-    def init(self, key=None, /, *, sizes=None, **named):
-        """First values of params: a dict of arrays. `key` is a jax.random.key; `sizes` a dict, for dims whose names are
-        keywords here."""
+    def init(self, key=None, /, *given, sizes=None, **named):
+        """First values of params: a dict of arrays. `key` is a jax.random.key; sizes follow in the order of the spec or by
+        name; `sizes` is a dict, for dims whose names are keywords here."""
         key = named.pop("key", None) if key is None else key
         if key is None:
             raise TypeMismatch(f"{self.name}: init wants a key, as in {self.made_with.format(self.name)}(jax.random.key(0), ...)")
-        return self.first_values(Source(key), named, sizes)
+        return self.first_values(Source(key), given, named, sizes)
 
     def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
-        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state` is what
-        an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which only cells that
-        use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are no final states,
-        None in their place: neither allocated nor written."""
+        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state`, by name
+        or behind all inputs, is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
+        done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
+        final_state=False there are no final states, None in their place: neither allocated nor written."""
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         made = self.bind(self.primal, ("forward", bool(final_state), *sizes), self.varied(arrays))
         return self.pack(made, final_state=final_state)

@@ -70,6 +70,7 @@ class NumpyCell(Function):
     framework = "numpy"
     xp, dtypes = numpy, types()
     made_first, made_keywords = ["seed"], ("self", "sizes", "seed")
+    args_before, example_first = ["seed: a number, or a numpy.random.Generator"], ["0"]
 
     def __init__(self, built):
         super().__init__(built)
@@ -85,11 +86,11 @@ class NumpyCell(Function):
         """NumPy makes scalars of what it computes from arrays without axes, such as a param less its gradient."""
         return super().converted(declared, numpy.asarray(array) if isinstance(array, numpy.generic) else array)
 
-    def init(self, seed=None, /, *, sizes=None, **named):
-        """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes; `sizes` a dict, for dims
-        whose names are keywords here."""
+    def init(self, seed=None, /, *given, sizes=None, **named):
+        """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes; sizes follow in the order
+        of the spec or by name; `sizes` is a dict, for dims whose names are keywords here."""
         seed = named.pop("seed", None) if seed is None else seed
-        return self.first_values(Source(seed), named, sizes)
+        return self.first_values(Source(seed), given, named, sizes)
 
     def call(self, way, arrays, sizes, reserve):
         memory = (address(reserve), 0 if reserve is None else reserve.nbytes)
@@ -102,10 +103,10 @@ class NumpyCell(Function):
         return made
 
     def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
-        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state` is what
-        an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which only cells that
-        use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are no final states,
-        None in their place: neither allocated nor written."""
+        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state`, by name
+        or behind all inputs, is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
+        done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
+        final_state=False there are no final states, None in their place: neither allocated nor written."""
         given = self.take(params, inputs, named, state, t0, batch, steps, False)
         return self.pack(self.run("forward", *given, final_state=final_state), final_state=final_state)
 
@@ -119,6 +120,7 @@ class NumpyCell(Function):
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
+        inputs, state = self.apart(inputs, len(self.manifest.inputs), state)
         given = self.state_list(state)
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         arrays = [ready(a) for a in arrays]

@@ -1,5 +1,6 @@
 """Loading: where specs come from, what the cache keeps, what errors say, the command, notebooks."""
 
+import importlib.resources
 import os
 import pickle
 import re
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -335,10 +337,83 @@ def test_a_tuned_file_that_is_not_there(tmp_path, more):
         cellc.load("e79", tuned=tmp_path / "none.tune", **more)
 
 
+ONE = "cell one { dim D; input x[D]; output y[D]; y[i] = twice(x[i]); }"
+TWICE = "fn twice(x) = 2 * x;"
+
+
+def test_folder(tmp_path):
+    """The file that is called like the folder, or the only one that has a cell."""
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    (folder / "common.cell").write_text(TWICE + " // cell common { }")
+    (folder / "first.cell").write_text('import "common.cell"; ' + ONE)
+    (folder / "more.cell").mkdir()
+    x = torch.ones(1, 1, 2)
+    for given in (folder, str(folder), str(folder) + "/"):
+        assert (cellc.load(given)()(x)[0] == 2).all()
+    (folder / "second.cell").write_text("cell two { dim D; input x[D]; output y[D]; y[i] = 3 * x[i]; }")
+    with pytest.raises(cellc.MissingFile, match=r"several specs have a cell: first.cell, second.cell; .*'.*cells/first.cell'"):
+        cellc.load(folder)
+    assert (cellc.load(f"{folder}:two")()(x)[0] == 3).all()
+    with pytest.raises(cellc.MissingFile, match="no spec has a cell three"):
+        cellc.load(f"{folder}:three")
+    (folder / "cells.cell").write_text("cell c { dim D; input x[D]; output y[D]; y[i] = 5 * x[i]; }")
+    made = cellc.load(folder)
+    assert (made()(x)[0] == 5).all() and made.instance.spec.changed() == []
+    (folder / "cells.cell").write_text("cell c { dim D; input x[D]; output y[D]; y[i] = 7 * x[i]; }")
+    assert made.instance.spec.changed() == [os.path.join(folder, "cells.cell")]
+
+
+def test_resource_of_a_package(tmp_path, monkeypatch):
+    """In an archive: no file has it, imports come from beside it, and the cell is what was loaded."""
+    archive = tmp_path / "bundle.zip"
+    with zipfile.ZipFile(archive, "w") as z:
+        z.writestr("mycells/__init__.py", "")
+        z.writestr("mycells/one.cell", 'import "lib/common.cell"; import "std.cell"; ' + ONE)
+        z.writestr("mycells/lib/common.cell", TWICE)
+        z.writestr("mycells/lib/unused.cell", "nonsense")
+        z.writestr("mycells/broken.cell", "cell broken { dim D; input x[D]; output y[D]; y[i] = 2 * z[i]; }")
+    monkeypatch.syspath_prepend(str(archive))
+    home = importlib.resources.files("mycells")
+    made, x = cellc.load(home / "one.cell"), torch.ones(1, 1, 2)
+    assert (made()(x)[0] == 2).all()
+    spec = made.instance.spec
+    assert [os.path.basename(path) for path, _ in spec.files] == ["one.cell", "common.cell", "std.cell"]
+    assert spec.changed() == [] and made.explain().startswith("cell one")
+    os.unlink(archive)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again()(x)[0] == 2).all() and again.instance.spec.digest == spec.digest
+
+
+def test_resources_that_are_none(tmp_path, monkeypatch):
+    archive = tmp_path / "bundle2.zip"
+    with zipfile.ZipFile(archive, "w") as z:
+        z.writestr("othercells/__init__.py", "")
+        z.writestr("othercells/broken.cell", "cell broken { dim D; input x[D]; output y[D]; y[i] = 2 * z[i]; }")
+    monkeypatch.syspath_prepend(str(archive))
+    home = importlib.resources.files("othercells")
+    with pytest.raises(cellc.SpecError, match="othercells/broken.cell:1:.*unknown value 'z'"):
+        cellc.load(home)                          # the only one of the package
+    with pytest.raises(cellc.MissingFile, match="there is no resource '.*none.cell'"):
+        cellc.load(home / "none.cell")
+    with pytest.raises(cellc.MissingFile, match="whose name ends in .cell"):
+        cellc.load(home / "__init__.py")
+
+
 def test_no_compiler(monkeypatch):
     monkeypatch.setenv("CELLC", "/no/such/cellc")
     with pytest.raises(cellc.BuildError, match="the cellc compiler is not there"):
         cellc.load(SCALE)
+
+
+def test_warnings_come_once(own_cache):
+    """Of the compiler, too: not again for another type, nor where a module follows one."""
+    text = "cell w { dim N; input x[N], unused[N]; param p[N]; output y[N]; y[i] = p[i] * x[i]; }"
+    program = ("import sys, torch, cellc; made = cellc.load(sys.argv[1]); cellc.load(sys.argv[1], dtype='f64');"
+               "made(N=2).bfloat16()(*[torch.ones(1, 1, 2, dtype=torch.bfloat16)] * 2)")
+    out = subprocess.run([sys.executable, "-W", "always", "-c", program, text], capture_output=True, text=True)
+    assert out.returncode == 0 and out.stderr.count("never used") == 1, out.stderr
+    assert len(entries(own_cache)) == 3
 
 
 def test_warnings_come_at_every_first_load(own_cache):
@@ -364,7 +439,7 @@ def test_what_is_slow_is_a_warning_of_its_own_and_said_once():
     plain = "x.cell:3:1: warning: param 'a' is never used\n    param a;\n          ^"
     other = slow.replace("x.", "y.")
     both = [cellc.CellcWarning, cellc.PerformanceWarning]
-    for text, wanted in [(plain, both[:1]), (f"{slow}\n{plain}", both), (slow, []), (other, both[1:])]:
+    for text, wanted in [(plain, both[:1]), (f"{slow}\n{plain}", both[1:]), (slow, []), (other, both[1:])]:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             warn_of(text)
@@ -398,7 +473,9 @@ def test_magic():
 def test_what_is_not_there_is_an_error_of_cellc_and_of_files(tmp_path):
     path = tmp_path / "a.cell"
     path.write_text("cell a { dim D; input x[D]; output y[D]; y[i] = x[i]; }")
-    wrong = [(("no/such.cell",), {}, "there is no file 'no/such.cell'"), ((tmp_path,), {}, "is a directory; wanted the file of a spec"),
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    wrong = [(("no/such.cell",), {}, "there is no file 'no/such.cell'"), ((empty,), {}, "is a directory in which no spec has a cell"),
              (("lstmm",), {}, "no cell of that name comes with cellc; did you mean 'lstm'?"),
              ((path,), {"import_dir": "nosuch"}, "import_dir is 'nosuch', which is no directory"),
              ((path,), {"import_dir": path}, "which is no directory"),

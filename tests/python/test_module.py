@@ -36,7 +36,11 @@ def test_names_and_shapes():
     assert {k: tuple(v.shape) for k, v in m.state_dict().items()} == {
         "weight_ih": (28, 5), "weight_hh": (28, 7), "bias_ih": (28,), "bias_hh": (28,)}
     assert list(m.state_dict()) == [t["name"] for t in m.instance.manifest.data["tensors"] if t["kind"] == "param"]
-    assert repr(m).startswith("lstm(D=5, H=7, dtype=f32; x=[B, T, D], weight_ih=[4*H, D]")
+    assert repr(m) == "lstm(D=5, H=7, dtype=f32)"
+    assert repr(lstm(torch.float64, batch_first=False)) == "lstm(D=5, H=7, dtype=f64, batch_first=False)"
+    backwards = cellc.load("e79", N=4, bias="input", reverse=True, lengths=True)(D=5)
+    assert repr(torch.nn.Sequential(backwards)) == ("Sequential(\n  (0): e79(D=5, N=4, bias=input, dtype=f32, reverse=True, "
+                                                    "lengths=True)\n)")
     for part in ("weight_hh [4*H, H] f32 ~ orthogonal", "state   c [B, H] f32", "c'[a] = f[a] * c[a] + i[a] * g[a];"):
         assert part in type(m).__doc__
 

@@ -178,8 +178,8 @@ def test_settings_that_are_keywords_of_load():
     assert made.manifest.bound == {"cuda": "4"} and made.manifest.options == {"reverse": "on"}
     with pytest.raises(cellc.ShapeError, match=r"there is no dim Seed; .*; did you mean seed\?"):
         made(Seed=3)
-    with pytest.raises(cellc.TypeMismatch, match=r"sizes are given by name, as in lstm\(D=64, H=64\)"):
-        cellc.load("lstm", cuda=False)(3, 4)
+    values = [SIZES[name] for name in made.instance.needs_sizes()]
+    assert made(*values).sizes == made(sizes=SIZES).sizes == SIZES           # which have no names by position
 
 
 def test_names_of_operators_are_different():

@@ -64,10 +64,13 @@ def test_functions(stub):
 @pytest.mark.parametrize("stub", STUBS)
 def test_classes(stub):
     home = module(stub)
-    for node in [node for node in tree(stub).body if isinstance(node, ast.ClassDef)]:
+    for node in [node for node in tree(stub).body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]:
         there = getattr(home, node.name)
         for method in functions(node.body):
-            if (node.name, method.name) in (("Instance", "__getattr__"), ("Cell", "__call__")):  # of nn.Module
+            if (node.name, method.name) == ("Instance", "__getattr__"):
+                continue
+            if method.name == "__call__" and node.name in ("Cell", "LSTM", "GRU", "Block"):     # nn.Module's: forward
+                assert parameters(method) == parameters(next(f for f in functions(node.body) if f.name == "forward"))
                 continue
             found = inspect.unwrap(inspect.getattr_static(there, method.name))
             found = found.__func__ if isinstance(found, classmethod) else found
@@ -83,6 +86,9 @@ def test_nothing_is_left_out():
         public = {key for key, value in there
                   if key[0] != "_" and callable(getattr(value, "__func__", value))}
         assert public <= own
+    from cellc import nn
+    layers = {node.name for node in tree("nn").body if isinstance(node, ast.ClassDef)}
+    assert set(nn.__all__) <= layers
     from cellc import errors
     listed = {node.name for node in tree("errors").body if isinstance(node, ast.ClassDef)}
     assert {key for key, value in vars(errors).items() if isinstance(value, type)} == listed
@@ -91,3 +97,42 @@ def test_nothing_is_left_out():
     names |= {alias.asname for node in imports for alias in node.names}
     assert set(cellc.__all__) <= names
     assert os.path.exists(os.path.join(FOLDER, "py.typed"))
+
+
+USER = """
+import importlib.resources
+import torch
+import cellc
+from cellc import nn
+
+GRU = cellc.load("gru", reset="before")
+layer = GRU(64, H=128, batch_first=False)
+y, state = layer(torch.randn(3, 2, 64), None, final_state=True)
+reveal_type(layer)
+reveal_type(layer.step(y, state))
+reveal_type(GRU.explain())
+cellc.load(importlib.resources.files("cells") / "gru.cell")
+block = nn.Block(GRU, 64, conv=True, H=32)
+out, (h, c) = nn.LSTM(64, 128)(torch.randn(3, 2, 64))
+reveal_type(h)
+cellc.load("gru", framework="numpy").init(0, 64, H=128)
+GRU("64")
+layer(state=None, steps="3")
+cellc.load(3)
+"""
+
+
+def test_a_type_checker_reads_them(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    file = tmp_path / "user.py"
+    file.write_text(USER)
+    os.environ["MYPYPATH"] = os.path.dirname(FOLDER)
+    try:
+        said, wrong, _ = api.run([str(file), "--cache-dir", str(tmp_path / "kept"), "--no-error-summary"])
+    finally:
+        del os.environ["MYPYPATH"]
+    assert not wrong, wrong
+    found = [line.partition("user.py:")[2] for line in said.splitlines() if "user.py:" in line]
+    assert [line.split(":")[0] for line in found if ": error" in line] == ["18", "19", "20"], said
+    shown = [line.rpartition(" is ")[2].strip('"').lower().removeprefix("builtins.") for line in found if "Revealed type" in line]
+    assert shown == ["cellc.module.cell", "tuple[any, any]", "str", "torch._tensor.tensor"], said

@@ -49,7 +49,7 @@ if [[ ! -e $tools/ready ]]; then
 fi
 export PATH=$tools/bin:$PATH PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 work=$(mktemp -d)
-cells="lstm e79"                    # of those that come compiled, enough
+cells="lstm e79 gru"                # of those that come compiled, enough
 
 # ---- the wheel
 
@@ -125,6 +125,9 @@ rm -rf "$home/cache"
 expect 0 "lstm: came compiled" in_place "$home/no headers" "$home/env/bin/python" "$use"
 says "own: own: the C compiler that is there, $home/no headers/cc, does not compile (probe.c:1:"
 says "$missing"
+readme=$root/tests/wheel/readme.py
+expect 0 "1 of Python: x (2, 5, 3), y (2, 5, 4)" in_place "$home/plain" "$home/env/bin/python" "$readme" \
+    "$root/python/README.md"
 expect 0 "lstm" in_place "$home/none" "$home/env/bin/cellc" list
 expect 0 "libown.so" in_place "$home/plain" "$home/env/bin/cellc" build lstm --name own --no-cuda \
     -o "$home/own"
@@ -140,6 +143,8 @@ if "$python" -c 'import torch' 2>/dev/null; then
     for programs in none plain; do
         expect 0 "torch: agrees" in_place "$home/$programs" "$(command -v env)" PYTHONPATH="$site:$torch" \
             "$home/env/bin/python" "$use" torch
+        expect 0 "1 of Python: y (8, 100, 128)" in_place "$home/$programs" "$(command -v env)" \
+            PYTHONPATH="$site:$torch" "$home/env/bin/python" -W ignore "$readme" "$root/README.md"
     done
 else
     skip "not used from PyTorch, which $python has not"
