@@ -23,7 +23,8 @@ if [[ ! -x $venv/bin/python ]]; then
 fi
 need=()
 "$venv/bin/python" -c 'import torch' 2>/dev/null || need+=(torch numpy)
-"$venv/bin/python" -c 'import pytest, IPython, matplotlib' 2>/dev/null || need+=(pytest ipython matplotlib)
+"$venv/bin/python" -c 'import pytest, IPython, matplotlib, mypy, tqdm' 2>/dev/null ||
+    need+=(pytest ipython matplotlib mypy tqdm)
 "$venv/bin/python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' 2>/dev/null ||
     need+=("setuptools>=77")
 if ((${#need[@]})); then
@@ -46,5 +47,7 @@ torch=0
 if [[ -z ${ONLY:-} ]]; then
     echo "specs against PyTorch's operators:"
     PYTHON=$venv/bin/python bash tests/torch/run.sh || torch=1
+    echo "the notebook of examples/tutorial:"
+    PYTHON=$venv/bin/python bash tests/tutorial/run.sh || torch=1
 fi
 CELLC_CACHE=$build/python-cache "$venv/bin/python" -m pytest -q -p no:cacheprovider -rs ${ONLY:+-k "$ONLY"} tests/python && exit $torch
