@@ -26,6 +26,50 @@
 #ifndef CELL_DEVICE_CHUNK_REST_CUH
 #define CELL_DEVICE_CHUNK_REST_CUH
 
+// Fetching is called, not inlined: it is needed at many places, and code that is fetched once and run once is slow.
+
+// Lines x Columns elements of Part as they lie, `pitch` apart; zeros from `lines` and `columns` on.
+template <class M, int Lines, int Columns, int Threads>
+__device__ __attribute__((noinline)) void
+cell_chunk_fetch_dense(cell_chunk_matrix<typename M::Part> to, const typename M::Part *p, int64_t pitch,
+                       int64_t lines, int64_t columns)
+{
+    typedef typename M::Real R;
+    constexpr int each = 16 / (int)sizeof(typename M::Part), words = Columns / each;
+    const bool whole = pitch % each == 0 && columns % each == 0 && (uintptr_t)p % 16 == 0;
+    for (int n = cell_thread(); n < Lines * words; n += Threads) {
+        const int i = n / words, j = n % words * each;
+        if (whole) {
+            const bool there = i < lines && j < columns;
+            cell_cp_async_zfill<16>(to.place(i, j), there ? p + i * pitch + j : p, there);
+        } else {
+            CELL_UNROLL_BY(1)
+            for (int e = 0; e < each; e++)
+                cell_store(to.place(i, j + e),
+                           i < lines && j + e < columns ? cell_load<R>(p + i * pitch + j + e) : (R)0);
+        }
+    }
+}
+
+// Rows of a vector without its numbers, elements from k0 on.
+template <class M, int Columns, int Threads>
+__device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matrix<typename M::Part> to, cell_rows v,
+                                                                cell_chunk_rows rows, int64_t k0, int64_t extent)
+{
+    typedef typename M::Real R;
+    typedef typename M::Part Part;
+    const bool as_is = v.real ? cell_same<Part, R> : cell_same<Part, typename M::Store>;
+    if (as_is && v.element == 1) {
+        cell_chunk_fetch_dense<M, M::rows, Columns, Threads>(to, (const Part *)v.at + rows.first * v.row + k0, v.row,
+                                                             rows.valid, extent - k0);
+        return;
+    }
+    CELL_UNROLL_BY(1)
+    for (int n = cell_thread(); n < M::rows * Columns; n += Threads)
+        cell_store(to.place(n / Columns, n % Columns),
+                   (R)cell_chunk_load<M>(v, rows, n / Columns, k0 + n % Columns, extent));
+}
+
 template <class M> struct cell_chunk_rester {
     typedef typename M::Real R;
     typedef typename M::Part Part;
@@ -197,38 +241,17 @@ template <class M> struct cell_chunk_rester {
         cell_cp_async_wait<0>();
         cell_barrier();
     }
-    // Lines x Columns elements of Part as they lie, `pitch` apart; zeros from `lines` and `columns` on.
     template <int Lines, int Columns>
     __device__ __forceinline__ void fetch_dense(const matrix &to, const Part *p, int64_t pitch, int64_t lines,
                                                 int64_t columns)
     {
-        const bool whole = pitch % each == 0 && columns % each == 0 && (uintptr_t)p % 16 == 0;
-        constexpr int words = Columns / each;
-        for (int n = cell_thread(); n < Lines * words; n += threads) {
-            const int i = n / words, j = n % words * each;
-            if (whole) {
-                const bool there = i < lines && j < columns;
-                cell_cp_async_zfill<16>(to.place(i, j), there ? p + i * pitch + j : p, there);
-            } else {
-                CELL_UNROLL_BY(1)
-                for (int e = 0; e < each; e++)
-                    cell_store(to.place(i, j + e),
-                               i < lines && j + e < columns ? cell_load<R>(p + i * pitch + j + e) : (R)0);
-            }
-        }
+        cell_chunk_fetch_dense<M, Lines, Columns, threads>(to, p, pitch, lines, columns);
     }
     // Rows of a vector without its numbers, elements from k0 on.
     template <int Columns>
     __device__ __forceinline__ void fetch_rows(const matrix &to, const cell_rows &v, int64_t k0, int64_t extent)
     {
-        const bool as_is = v.real ? cell_same<Part, R> : cell_same<Part, Store>;
-        const int64_t left = extent - k0;
-        if (as_is && v.element == 1) {
-            fetch_dense<C, Columns>(to, (const Part *)v.at + rows.first * v.row + k0, v.row, rows.valid, left);
-            return;
-        }
-        cell_chunk_stage<Part, C, Columns, threads>(
-            to, [&](int t, int k) -> R { return cell_chunk_load<M>(v, rows, t, k0 + k, extent); });
+        cell_chunk_fetch_rows<M, Columns, threads>(to, v, rows, k0, extent);
     }
     __device__ __forceinline__ void fetch_state(const matrix &to, const Part *states, int64_t k0, int64_t v0)
     {
@@ -276,11 +299,13 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void fetch_all()
     {
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++) {
             if (!by_key)
                 fetch_rows<K>(reader_part(f), reader(f).vector, 0, x.keys);
             fetch_cotangent(f, 0);
         }
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
             if (!by_key)
                 fetch_rows<K>(column_part(n), x.addition[n].column.vector, 0, x.keys);
@@ -396,8 +421,10 @@ template <class M> struct cell_chunk_rester {
     __device__ void load_numbers()
     {
         for (int t = cell_thread(); t < C; t += threads) {
+            CELL_UNROLL_BY(1)
             for (int f = 0; f < readers; f++)
                 reader_number(f)[t] = cell_chunk_number<M>(reader(f).number, rows, t);
+            CELL_UNROLL_BY(1)
             for (int n = 0; n < additions; n++) {
                 column_number(n)[t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
                 known_number(n)[t] = given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
@@ -422,6 +449,7 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void add_start(values_tile &sum, int64_t v0)
     {
+        CELL_UNROLL_BY(1)
         for (int k0 = 0; k0 < M::keys; k0 += K) {
             need(!by_key && one_values() && one_keys(), [&] {
                 if (by_key)
@@ -453,6 +481,7 @@ template <class M> struct cell_chunk_rester {
         values_tile sum;
         sum.clear();
         add_start(sum, v0);
+        CELL_UNROLL_BY(1)
         for (int n = corrections; n < additions; n++)
             add_known(sum, n, v0);
         need(one_values() && additions == 1, [&] {
@@ -547,6 +576,7 @@ template <class M> struct cell_chunk_rester {
     {
         values_tile sum;
         sum.clear();
+        CELL_UNROLL_BY(1)
         for (int k0 = 0; k0 < M::keys; k0 += K) {
             need(!by_key && one_values() && one_keys(), [&] {
                 if (by_key)
@@ -559,6 +589,7 @@ template <class M> struct cell_chunk_rester {
         }
         if constexpr (!by_key)
             sum.each([&](int s, int, R &v) { v *= record_number(record::e_number(n), s); });
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++) {
             cell_barrier();
             fetch_square(0, 0, record_part(is_read(f) ? record::a(f, n) : record::l(n)));
@@ -585,6 +616,7 @@ template <class M> struct cell_chunk_rester {
     {
         square sum;
         sum.clear();
+        CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             need_rows(f, n, v0);
             sum.add(cotangent(f), added(n).across(), 0, V);
@@ -607,6 +639,7 @@ template <class M> struct cell_chunk_rester {
     {
         square raw;
         raw.clear();
+        CELL_UNROLL_BY(1)
         for (int k0 = 0; k0 < M::keys; k0 += K) {
             need(one_keys(), [&] {
                 fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys);
@@ -652,6 +685,7 @@ template <class M> struct cell_chunk_rester {
 
     __device__ void add_reader_start(keys_tile &sum, int f, int k0)
     {
+        CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             need(one_values() && one_keys(), [&] {
                 if (!one_values())
@@ -663,6 +697,7 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ void add_column_end(keys_tile &sum, int n, int k0)
     {
+        CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             need(one_values() && one_keys(), [&] {
                 if (!one_values())
@@ -713,6 +748,7 @@ template <class M> struct cell_chunk_rester {
             cell_barrier();
         }
         sum.each([&](int t, int, R &s) { s *= from_start(f, t) * (R)reader_number(f)[t]; });
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
             need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
             sum.add(scores(f, n), column_part(n), 0, C, [](int t, int s) { return s <= t; });
@@ -740,6 +776,7 @@ template <class M> struct cell_chunk_rester {
             cell_barrier();
         }
         sum.each([&](int s, int, R &v) { v *= to_end(s) * (R)column_number(n)[s]; });
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++) {
             need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
             sum.add(scores(f, n).across(), reader_part(f), 0, C, [](int s, int t) { return s <= t; });
@@ -857,6 +894,7 @@ template <class M> struct cell_chunk_rester {
     {
         cell_barrier();
         make_windows(k0);
+        CELL_UNROLL_BY(1)
         for (int i = 0; i < readers + additions; i++) {
             const cell_rows vector = i < readers ? reader(i).vector : x.addition[i - readers].column.vector;
             const cell_smem<R> number = reals + i * C;
@@ -903,6 +941,7 @@ template <class M> struct cell_chunk_rester {
         keys_tile sum;
         sum.clear();
         add_reader_start(sum, f, k0);
+        CELL_UNROLL_BY(1)
         for (int b = 0; b < blocks; b++) {
             sum.block_sums(
                 [&](int t, int k, R s) {
@@ -918,6 +957,7 @@ template <class M> struct cell_chunk_rester {
                 if (t / B > b)
                     s *= (R)tot()[b * K + k];
             });
+            CELL_UNROLL_BY(1)
             for (int n = 0; n < additions; n++)
                 sum.add(scores(f, n), column_part(n), b * B, b * B + B, [](int t, int s) { return s < t; });
         }
@@ -944,11 +984,13 @@ template <class M> struct cell_chunk_rester {
                 const R had = ends()[block * K + k];
                 ends()[block * K + k] = had + v;
             });
+        CELL_UNROLL_BY(1)
         for (int b = blocks - 1; b > 0; b--) {
             sum.each([&](int s, int k, R &v) {
                 if (s / B < b)
                     v *= (R)tot()[b * K + k];
             });
+            CELL_UNROLL_BY(1)
             for (int f = 0; f < readers; f++)
                 sum.add(scores(f, n).across(), reader_part(f), b * B, b * B + B,
                         [](int s, int t) { return s < t; });
@@ -972,6 +1014,7 @@ template <class M> struct cell_chunk_rester {
             for (int r = 0; r < readers; r++)
                 f[r][i] = reader_value(r)[(first + i) * line + k];
         }
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
             CELL_UNROLL_BY(1)
             for (int s = 0; s < B; s++) {
@@ -1045,6 +1088,7 @@ template <class M> struct cell_chunk_rester {
     {
         for (int k = cell_thread(); k < K; k += threads) { // the read behind the last row
             R run = ends()[blocks * K + k];
+            CELL_UNROLL_BY(1)
             for (int b = 0; b < blocks; b++) {
                 across()[(blocks * blocks + b) * K + k] = run;
                 run = run * (R)tot()[b * K + k] + (R)ends()[b * K + k];
@@ -1091,8 +1135,10 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ void put_slab(int k0)
     {
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
             put_vector(reader_result(f), reader(f), reader_gradient(f), reader_number(f), reader_sums(f), k0);
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++)
             put_vector(g.column[n], x.addition[n].column, column_gradient(n), column_number(n), column_sums(n), k0);
     }
@@ -1100,8 +1146,10 @@ template <class M> struct cell_chunk_rester {
     __device__ void make_slab(int k0)
     {
         load_slab(k0);
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
             make_reader_by_key(f, k0);
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++)
             make_column_by_key(n, k0);
         cell_barrier();
@@ -1127,26 +1175,34 @@ template <class M> struct cell_chunk_rester {
         fetch_all();
         load_numbers();
         arrived();
+        CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; corrections && v0 < x.values; v0 += V)
             solve(v0);
+        CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             if constexpr (corrections != 0)
                 if (given(0))
                     make_corrected_known(v0);
+            CELL_UNROLL_BY(1)
             for (int n = corrections; n < additions; n++)
                 make_known(n, v0);
         }
         cell_barrier();
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
+            CELL_UNROLL_BY(1)
             for (int n = 0; n < additions; n++)
                 make_scores(f, n);
         cell_barrier();
+        CELL_UNROLL_BY(1)
         for (int k0 = 0; k0 < M::keys; k0 += K) {
             if constexpr (by_key) {
                 make_slab(k0);
             } else {
+                CELL_UNROLL_BY(1)
                 for (int f = 0; f < readers; f++)
                     make_reader(f, k0);
+                CELL_UNROLL_BY(1)
                 for (int n = 0; n < additions; n++)
                     make_column(n, k0);
             }
@@ -1154,8 +1210,10 @@ template <class M> struct cell_chunk_rester {
         cell_barrier();
         if constexpr (by_number)
             make_gate();
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
             put_number(reader_result(f), reader(f).number, reader_sums(f), keys_tile::column_warps);
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
             put_number(g.column[n], x.addition[n].column.number, column_sums(n), blocks);
             if (given(n))
@@ -1175,8 +1233,10 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ void clear_all()
     {
+        CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
             clear(reader_result(f), x.keys);
+        CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
             clear(g.column[n], x.keys);
             if (given(n))

@@ -246,6 +246,7 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
     __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, int first = 0)
     {
         typedef cell_chunk_fragments<typename A::element> F;
+        CELL_UNROLL_BY(1) // code is fetched slower than it runs
         for (int k16 = begin; k16 < end; k16 += 16) {
             bool used[down], any = false;
             CELL_UNROLL
