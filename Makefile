@@ -33,7 +33,7 @@ help: ## list the targets
 	    awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 # What the machine has, probed once. `make clean` or a change of this file probes again.
-QUIET_GOALS := help clean deps
+QUIET_GOALS := help clean deps dist deb
 ifeq ($(MAKECMDGOALS),)
 include $(BUILD)/config.mk
 else ifneq ($(filter-out $(QUIET_GOALS),$(MAKECMDGOALS)),)
@@ -61,6 +61,7 @@ DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
 .PHONY: all help deps runtime lib lint check check-quick check-random check-python coverage corpus generated
 .PHONY: catalogue site demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
+.PHONY: dist deb
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -319,6 +320,12 @@ uninstall: ## remove what install brought to PREFIX; folders that others use as 
 	rm -f "$$INSTALL_TO"/bin/cellc "$$INSTALL_TO"/share/man/man1/cellc.1 "$$INSTALL_TO"/lib/pkgconfig/cellc.pc
 	rm -rf "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/lib/cmake/cellc "$$INSTALL_TO"/include/cellc \
 	    "$$INSTALL_TO"/share/cellc "$$INSTALL_TO"/share/doc/cellc
+
+dist: ## the release as a source archive of what is committed: build/dist/cellc-VERSION.tar.xz
+	@bash scripts/dist.sh $(BUILD)/dist
+
+deb: ## a Debian package of what is committed, by debhelper: build/deb/cellc_VERSION-1_ARCH.deb
+	@bash scripts/deb.sh $(BUILD)/deb
 
 clean: ## remove what was built
 	rm -rf build build-san
