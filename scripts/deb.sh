@@ -1,7 +1,8 @@
 #!/bin/bash
 # make deb: a Debian package of what is committed, by debhelper, of the source archive of scripts/dist.sh and
-# packaging/debian. In: DIR, where the package goes. Out: its path, on standard output; the log is DIR/deb.log.
-# The version is that of the archive, the date the commit's. DEBFULLNAME and DEBEMAIL name who packages it.
+# packaging/debian. In: DIR, where the package goes. Out: its path, on standard output; the log is
+# DIR/deb.log. The version is that of the archive, the date the commit's. DEBFULLNAME and DEBEMAIL name who
+# packages it.
 set -eu
 cd "$(dirname "$0")/.."
 dir=${1:?a directory}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# make dist: the release as a source archive, DIR/cellc-VERSION.tar.xz, of what is committed. The same commit gives
-# the same bytes: names, order, times and owners are git's, and settings of the user's git and xz do not count. The
-# version is that of gen/main.c. In: DIR. Out: the path of the archive, on standard output.
+# make dist: the release as a source archive, DIR/cellc-VERSION.tar.xz, of what is committed. The same commit
+# gives the same bytes: names, order, times and owners are git's, and settings of the user's git and xz do not
+# count. The version is that of gen/main.c. In: DIR. Out: the path of the archive, on standard output.
 set -eu
 cd "$(dirname "$0")/.."
 dir=${1:?a directory}

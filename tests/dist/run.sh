@@ -1,8 +1,8 @@
 #!/bin/bash
-# `make dist` and `make deb`: the archive is what git has, the same bytes whatever the user's settings are, and
-# says its version; with FULL=1 it is built and checked as unpacked, and the package passes lintian (where that is
-# installed) and works in a Debian that has gcc and nothing else, without network. In: BUILD. The last line is the
-# sum.
+# `make dist` and `make deb`: the archive is what git has, the same bytes whatever the user's settings are,
+# and says its version; with FULL=1 it is built and checked as unpacked, and the package passes lintian (where
+# that is installed) and works in a Debian that has gcc and nothing else, without network. In: BUILD. The last
+# line is the sum.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=$PWD/${BUILD:-build}
