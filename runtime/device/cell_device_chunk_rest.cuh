@@ -621,21 +621,22 @@ template <class M> struct cell_chunk_rester {
             need_rows(f, n, v0);
             sum.add(cotangent(f), added(n).across(), 0, V);
         }
-        const bool numbers = reader_result(f).number.at || g.column[n].number.at;
-        if (!by_key && (by_number || numbers))
-            take_scores(sum, f, n);
-        sum.each([&](int t, int s, R &v) {
-            R by = added_number(n, s);
-            if constexpr (!by_key)
-                by *= (R)reader_number(f)[t] * (R)column_number(n)[s];
-            v = sees(f, t, s) ? v * by * seen(f, t, s) : (R)0;
-        });
+        const bool of_reader = reader_result(f).number.at, of_column = g.column[n].number.at;
+        if (!by_key && (by_number || of_reader || of_column))
+            take_scores(sum, f, n, of_reader, of_column);
+        else
+            sum.each([&](int t, int s, R &v) {
+                R by = added_number(n, s);
+                if constexpr (!by_key)
+                    by *= (R)reader_number(f)[t] * (R)column_number(n)[s];
+                v = sees(f, t, s) ? v * by : (R)0;
+            });
         sum.store(scores(f, n));
     }
 
-    // The derivative by the windows and the numbers is dA o f c'. A window of a reader before its row ends at the
-    // row before.
-    __device__ void take_scores(const square &dA, int f, int n)
+    // Where a row has one gate or none: the same, and what the windows and the numbers have of it. The derivative
+    // by them is dA o f c'. A window of a reader before its row ends at the row before.
+    __device__ void take_scores(square &dA, int f, int n, bool of_reader, bool of_column)
     {
         square raw;
         raw.clear();
@@ -657,23 +658,27 @@ template <class M> struct cell_chunk_rester {
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     const int t = square::block(i) * 16 + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
-                    R v = 0;
+                    const R numbers = (R)reader_number(f)[t] * (R)column_number(n)[s];
+                    R score = 0, made = 0;
                     if (sees(f, t, s)) {
-                        v = dA.x[i][j][r] * raw.x[i][j][r] * added_number(n, s);
+                        const R v = dA.x[i][j][r] * added_number(n, s), kept_of = seen(f, t, s);
+                        made = v * raw.x[i][j][r];
+                        score = v * numbers * kept_of;
                         if constexpr (by_number) {
                             const int at = place(before(f) ? t - 1 : t, s);
                             const R had = derivatives()[at];
-                            derivatives()[at] = had + v * (R)reader_number(f)[t] * (R)column_number(n)[s];
+                            derivatives()[at] = had + made * numbers;
                         }
-                        v *= seen(f, t, s);
+                        made *= kept_of;
                     }
-                    raw.x[i][j][r] = v;
+                    dA.x[i][j][r] = score;
+                    raw.x[i][j][r] = made;
                 }
             }
         }
-        if (reader_result(f).number.at)
+        if (of_reader)
             raw.row_sums(reader_sums(f), [&](int, int s, R v) { return v * (R)column_number(n)[s]; });
-        if (g.column[n].number.at)
+        if (of_column)
             raw.block_sums([&](int t, int, R v) { return v * (R)reader_number(f)[t]; },
                            [&](int block, int s, R v) {
                                const R had = column_sums(n)[block * C + s];
