@@ -491,8 +491,11 @@ template <class M> struct cell_chunk_rester {
                 fetch_square(1, 0, x.inverse + (chunk * 2 + 1) * C * C);
         });
         if (given(0))
-            sum.each([&](int t, int v, R &s) {
-                s += cell_load<R>(added(0).place(t, v)) * (R)known_number(0)[t];
+            sum.pairs([&](int t, int v, R &a, R &b) {
+                R two[2];
+                cell_load_vec<2>(two, added(0).place(t, v));
+                a += two[0] * (R)known_number(0)[t];
+                b += two[1] * (R)known_number(0)[t];
             });
         cell_barrier();
         sum.store(added(0));
@@ -605,7 +608,12 @@ template <class M> struct cell_chunk_rester {
     {
         values_tile sum;
         need(one_values(), [&] { fetch_cotangent(M::reads, v0); });
-        sum.each([&](int t, int v, R &s) { s = cell_load<R>(cotangent(M::reads).place(t, v)); });
+        sum.pairs([&](int t, int v, R &a, R &b) {
+            R two[2];
+            cell_load_vec<2>(two, cotangent(M::reads).place(t, v));
+            a = two[0];
+            b = two[1];
+        });
         put_known(0, sum, v0);
     }
 
