@@ -552,7 +552,7 @@ template <class M> static void test_member(const char *type, const char *member)
 
 // What is compiled: members and types by their bits.
 #ifndef MEMBERS
-#define MEMBERS 0x1f
+#define MEMBERS 0x3f
 #endif
 #ifndef TYPES
 #define TYPES 0xf
@@ -571,6 +571,8 @@ template <class R, class P, int Members> static void test_type(const char *type)
         test_member<Facts<R, P, 64, 32, 16, 1, 1, 0, 1, 1, 2>>(type, "write, gates by key");
     if constexpr (Members & 16)
         test_member<Facts<R, P, some, 32, 16, 2, 1, 1, 2, 0, 2>>(type, "correction and write, gates by key");
+    if constexpr (Members & 32)
+        test_member<Facts<R, P, some, 16, 32, 1, 1, 1, 1, 0, 1>>(type, "gated delta rule");
 }
 
 int main()

@@ -57,17 +57,17 @@ cases() { # SANITIZE MEMBERS TYPES
 full=
 [[ ${FULL:-0} == 0 ]] || full=1
 if [[ -n $full ]]; then
-    for type in 1 2 4 8; do cases 1 31 $type; done
+    for type in 1 2 4 8; do cases 1 63 $type; done
 else
     cases 0 31 1
-    cases 1 18 4
+    cases 1 50 4
 fi
 
 # A copy of what is compiled, with one text replaced in it: a program that passes has not seen the fault. Of 16 bits where the
 # fault is of parts.
 fault() { # what, file, member, from, to
     local tree=$out/fault header type=1
-    [[ $2 != back_warps ]] || type=4
+    [[ ! $2 =~ ^(back_warps|pairs|scores|chain)$ ]] || type=4
     rm -rf "$tree"
     mkdir -p "$tree"
     cp -R "$root/runtime" "$tree/runtime"
