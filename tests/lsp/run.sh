@@ -2,7 +2,8 @@
 # `cellc lsp`: what it answers to a plain client (protocol.py), to a client of others (test_client.py, with
 # pytest-lsp from PyPI where it is installed), to random edits (fuzz.py); that VS Code's extension is whole
 # and does with the server what it says, where there is node. FULL=1: many random edits, the memory of the
-# server over 10,000 of them, and Emacs and Neovim where they are installed. Ends with "N passed, N failed".
+# server over 10,000 of them, names of all specs that are renamed and back, and Neovim's client where it is
+# installed. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 export CELLC=${CELLC:-$PWD/build/cellc} PYTHONPATH=$PWD/tests/lsp PYTHONDONTWRITEBYTECODE=1
@@ -47,6 +48,7 @@ if command -v python3 >/dev/null; then
     if [[ ${FULL:-} ]]; then
         check "10,000 random edits do not grow the server" python3 tests/lsp/fuzz.py 10000 1 --memory
         for seed in 2 3 4; do check "random edits, seed $seed" python3 tests/lsp/fuzz.py 4000 $seed; done
+        suite python3 tests/lsp/renames.py 60
     else
         check "random edits" python3 tests/lsp/fuzz.py 150 1
     fi
@@ -111,6 +113,11 @@ if command -v python3 >/dev/null; then
     check "the package of VS Code's extension is whole" packed
 else
     skip "VS Code's extension was not packed: there is no python3"
+fi
+if [[ ${FULL:-} ]] && command -v nvim >/dev/null; then
+    suite timeout 120 nvim --headless -u NONE -i NONE -n -c 'luafile tests/lsp/neovim.lua'
+elif [[ ${FULL:-} ]]; then
+    skip "not asked by Neovim: apt-get install neovim"
 fi
 if command -v node >/dev/null; then
     suite node tests/lsp/extension.js
