@@ -18,6 +18,12 @@ static Plan *plan_once(const Module *program, const char *name, const Request *r
     return plan_make(m, own);
 }
 
+/* Is a schedule forced that is for calls of several steps? */
+static bool cuts(const Request *r)
+{
+    return r->schedule && r->schedule->cut;
+}
+
 /* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about it was said, or is no news:
  * NULL where a schedule was forced that cannot do with so little. */
 static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes)
@@ -29,6 +35,8 @@ static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes
         request.schedule = NULL;
         request.hints = (WalkHints){ 0 };
     }
+    if (cuts(&request))
+        request.schedule = NULL;  /* that is for the others */
     request.block_memory = bytes;
     request.one_block = true;
     Plan *p = plan_once(program, intern_f(c, "%s_%dk", name, (int)(bytes / 1024)), &request);
@@ -137,6 +145,16 @@ static Plan *plan_crowded(const Module *program, const Plan *first)
     return cheaper ? p : NULL;
 }
 
+/* For calls of several steps, by the schedule that cuts the step. NULL with an error where it cannot. */
+static Plan *plan_long(const Module *lowered, const char *name, const Plan *first)
+{
+    Request request = *first->request;
+    const Module *program = compile_lowered(lowered, cut_passes);
+    request.schedule = schedule_that_cuts();
+    request.calls = CALLS_LONG;
+    return program ? plan_once(program, name, &request) : NULL;
+}
+
 static void plan_others(const Module *program, Plan *first)
 {
     Plan *crowded = plan_crowded(program, first), *roomy = plan_roomy(program, first);
@@ -155,9 +173,19 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     if (said)
         c->diags.len = said;
     Request request = request_of(c);
+    bool several = cuts(&request);
+    if (several)
+        request.schedule = NULL;
     Plan *first = plan_once(program, name, &request), *p = first;
     if (first)
         plan_others(program, first);
+    if (first && several) {
+        Plan *chunked = plan_long(lowered, name, first);
+        if (!chunked)
+            return NULL;
+        chunked->other = first->other;
+        first->other = chunked;
+    }
     /* Where clusters were asked for, a GPU without them gives an error at the call. */
     if (first && first->cluster > 1 && c->schedule && c->schedule->on_chip && !c->is_tuned)
         return c->errors ? NULL : first;

@@ -92,6 +92,7 @@ static int cmd_help(int argc, char **argv)
     if (strcmp(argv[1], "passes") == 0) {
         print_passes("the way to the reference C (cellc emit --kind c):", reference_passes);
         print_passes("the way to CUDA:", fast_passes);
+        print_passes("the same in chunks of steps:", cut_passes);
         return 0;
     }
     const Command *command = find_command(argv[1]);

@@ -9,6 +9,7 @@
 #include "kir/kir.h"
 #include "ir/products.h"
 #include "plan/plan.h"
+#include "plan/reason.h"
 #include "pipeline.h"
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
@@ -35,6 +36,28 @@ const Pass fast_passes[] = {
     { NULL, NULL, NULL }
 };
 
+/* A step that a schedule cuts, or an error. */
+static void cut_step(Module *m)
+{
+    const Schedule *s = schedule_that_cuts();
+    const Reason *why = s->cut(m);
+    if (why)
+        diag(m->c, DIAG_ERROR, m->span, "--schedule %s cannot take cell %s: %s", s->name, m->name,
+             reason_words(m, why));
+}
+
+/* For plans of a schedule that cuts the step. */
+const Pass cut_passes[] = {
+    { "lower", NULL, "" },
+    { "simplify", simplify, "" },
+    { "cut", cut_step,
+      "of a cell that can go in chunks: the step without the recurrence, whose operands are outputs and "
+      "whose reads are inputs" },
+    { "differentiate", differentiate, "" },
+    { "simplify-adjoint", simplify, "" },
+    { NULL, NULL, NULL }
+};
+
 static bool has_pass(const Pass *passes, const char *name)
 {
     for (; passes->name; passes++)
@@ -45,7 +68,7 @@ static bool has_pass(const Pass *passes, const char *name)
 
 bool pass_exists(const char *name)
 {
-    return has_pass(reference_passes, name) || has_pass(fast_passes, name);
+    return has_pass(reference_passes, name) || has_pass(fast_passes, name) || has_pass(cut_passes, name);
 }
 
 /* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is
@@ -103,7 +126,9 @@ int dump_spec(Compiler *c, const char *path)
     } else if (strcmp(c->dump_after, "kernels") == 0) {
         dump_kernels(c, path, &out);
     } else {
-        const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes : fast_passes;
+        const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
+                             : has_pass(fast_passes, c->dump_after)    ? fast_passes
+                                                                       : cut_passes;
         Module *m = run_passes(c, path, NULL, passes, c->dump_after);
         if (m)
             ir_print(m, &out);

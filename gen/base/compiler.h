@@ -28,6 +28,7 @@ typedef struct WalkHints {
     int interval;                 /* steps between checkpoints */
     int warps;                    /* of a block, where the direction has no layout below */
     LayoutHint layout[2];         /* forward, backward */
+    int rows;                     /* steps of a chunk */
 } WalkHints;
 
 typedef struct Module Module;

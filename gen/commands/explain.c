@@ -176,6 +176,17 @@ static void put_crowded(const Explain *e, const Plan *crowded)
             put_lines(e, &plan_walk(crowded, d)->walk->reasons, 4);
 }
 
+/* The plan for calls of several steps, by a schedule of its own. */
+static void put_long(const Explain *e, const Plan *p)
+{
+    Buf when = { .arena = e->m->arena };
+    formula_words(p->m, p->schedule->takes(p), &when);
+    put_paragraph(
+        intern_f(e->c, "where %s: schedule %s: %s", when.data, p->schedule->name, p->schedule->what), 2,
+        e->out);
+    put_lines(e, &p->reasons, 4);
+}
+
 static void put_schedule(const Explain *e)
 {
     buf_f(e->out, "schedule %s: %s\n", e->p->schedule->name, e->p->schedule->what);
@@ -183,7 +194,9 @@ static void put_schedule(const Explain *e)
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
     for (const Plan *p = e->p->other; p; p = p->other)
-        if (p->calls == CALLS_FEW)
+        if (p->calls == CALLS_LONG)
+            put_long(e, p);
+        else if (p->calls == CALLS_FEW)
             put_roomy(e, p);
         else
             put_crowded(e, p);

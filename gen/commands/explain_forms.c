@@ -94,8 +94,28 @@ static bool put_form(const Asked *a, const char *what, const Formula *when, bool
     return known && value;
 }
 
+/* Kernels one behind the other, of which each may have several forms. */
+static void put_stages(const Asked *a, Direction d)
+{
+    for (int n = 0;; n++) {
+        FormList forms = { 0 };
+        bool taken = false;
+        if (!a->p->schedule->stage(a->p, &a->p->program[d], n, &forms))
+            return;
+        if (forms.len == 1)
+            continue;
+        buf_f(a->out, "  %s, %s\n", d == FORWARD ? "forward" : "backward", forms.data[0].words);
+        for (int i = 0; i < forms.len; i++)
+            taken = put_form(a, forms.data[i].kernel, forms.data[i].when, taken);
+    }
+}
+
 static void put_walk(const Asked *a, Direction d)
 {
+    if (a->p->schedule->stage) {
+        put_stages(a, d);
+        return;
+    }
     Compiler *c = a->p->m->c;
     FormList forms = { 0 };
     bool taken = false;
@@ -141,6 +161,8 @@ static const Plan *put_plans(Asked *a)
     for (const Plan *p = first->other; p; p = p->other) {
         const char *what = intern_f(c, "for calls with %s blocks, a checkpoint every %d steps", p->calls == CALLS_MANY ? "many" : "few",
                                     p->interval);
+        if (p->calls == CALLS_LONG)
+            what = intern_f(c, "for calls of several steps, schedule %s", p->schedule->name);
         a->scope.m = p->m;
         if (put_form(a, what, form_takes_call(p), taken != NULL) && !taken)
             taken = p;

@@ -156,7 +156,7 @@ static void put_refusals(const Explain *e, Table *t)
     }
 }
 
-/* Whether states could go in chunks of steps, a matter of the step alone: no schedule does so yet. */
+/* Whether states could go in chunks of steps, a matter of the step alone. */
 static void put_chunks(const Explain *e, Module *step, Table *t)
 {
     Buf lines = { .arena = e->m->arena };
@@ -170,12 +170,25 @@ static void put_chunks(const Explain *e, Module *step, Table *t)
     }
 }
 
+/* The schedule of calls of several steps, where they have one of their own. */
+static void put_long(const Explain *e, Table *t)
+{
+    const Plan *p = plan_of(e->p, CALLS_LONG);
+    if (p->calls != CALLS_LONG)
+        return;
+    Buf when = { .arena = e->m->arena };
+    formula_words(p->m, p->schedule->takes(p), &when);
+    table_row(e->c, t, "",
+              intern_f(e->c, "%s: %s, where %s", p->schedule->name, p->schedule->what, when.data), NULL);
+}
+
 static Table summary_of(const Explain *e, Module *step)
 {
     Table t = { 0 };
     const char *at_once = at_once_words(e), *by_step = names_in(e, PHASE_DURING);
     table_row(e->c, &t, "schedule", intern_f(e->c, "%s: %s", e->p->schedule->name, e->p->schedule->what),
               NULL);
+    put_long(e, &t);
     put_refusals(e, &t);
     put_chunks(e, step, &t);
     if (at_once)

@@ -213,7 +213,7 @@ const char *schedule_read(Compiler *c, const char *value)
     const Schedule *hinted = hinted_schedule(c, value);
     c->hints = (WalkHints){ 0 };
     if (hinted) {
-        const char *wrong = hints_read(c, strchr(value, ':') + 1, &c->hints);
+        const char *wrong = hints_read(c, strchr(value, ':') + 1, hinted, &c->hints);
         c->schedule = hinted;
         return wrong ? intern_f(c, " %s%s", hinted->name, wrong) : NULL;
     }

@@ -5,14 +5,16 @@
 bool wants_gradient(const Module *m, TensorId t)
 {
     const Tensor *x = &m->tensors.data[t];
-    return (x->kind == T_INPUT || x->kind == T_PARAM || x->kind == T_STATE || x->kind == T_HISTORY) && !x->no_grad;
+    bool between = x->kind == T_INPUT && x->chunk;
+    bool may = x->kind == T_INPUT || x->kind == T_PARAM || x->kind == T_STATE || x->kind == T_HISTORY;
+    return may && !x->no_grad && !between;
 }
 
 static void add_group(const Module *m, CallArgs *args, TensorKind kind, ArgRole role, bool optional)
 {
     for (TensorId t = 0; t < m->tensors.len; t++) {
         CallArg a = { t, role, optional };
-        if (m->tensors.data[t].kind == kind)
+        if (m->tensors.data[t].kind == kind && (kind == T_STATE || !m->tensors.data[t].chunk))
             vec_push(m->arena, args, a);
     }
 }

@@ -975,7 +975,7 @@ static void differentiate_step(Module *m, int tensors)
     for (TensorId t = 0; t < tensors; t++) {
         if (m->tensors.data[t].kind == T_OUTPUT)
             seed(&d, m->roots.data[t].output, T_DOUT, t, "d_");
-        if (m->tensors.data[t].kind == T_STATE)
+        if (m->tensors.data[t].kind == T_STATE && !m->tensors.data[t].chunk)
             seed(&d, m->roots.data[t].next, T_DNEXT, t, "dn_");
         if (m->tensors.data[t].kind == T_HISTORY)
             seed_history(&d, t);
@@ -991,7 +991,7 @@ static void differentiate_step(Module *m, int tensors)
             m->roots.data[t].dparam = gradient(&d, t, 2);
         else if (kind == T_HISTORY)
             m->roots.data[t].dpast = gradient(&d, t, 0);
-        else if (kind == T_STATE)
+        else if (kind == T_STATE && !m->tensors.data[t].chunk)
             m->roots.data[t].dprev = gradient(&d, t, 0);
     }
 }

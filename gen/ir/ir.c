@@ -1098,7 +1098,8 @@ void ir_verify(const Module *m, const char *pass)
         const Tensor *x = &m->tensors.data[t];
         for (int k = 0; k < ROOT_COUNT; k++)
             verify_root(&v, m->roots.data[t].of[k], x, root_table[k].what);
-        REQUIRE(&v, x->kind != T_STATE || m->roots.data[t].next >= 0, "state %s has no next value", x->name);
+        REQUIRE(&v, x->kind != T_STATE || (m->roots.data[t].next >= 0) != x->chunk,
+                "state %s has %s next value", x->name, x->chunk ? "a" : "no");
         REQUIRE(&v, x->kind != T_OUTPUT || m->roots.data[t].output >= 0, "output %s has no value", x->name);
     }
 }

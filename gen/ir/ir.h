@@ -30,6 +30,9 @@ typedef struct Tensor {
     TensorId of;
     bool no_grad;                 /* const param, const input, integer */
     bool lengths;                 /* T_INPUT: what --lengths adds, one number per sequence, [B] */
+    bool chunk;                   /* between the step and a walk in chunks (schedule/chunk), so no argument of
+                                   * a call: an output that the walk takes, an input that it gives; or a state
+                                   * whose steps are the walk's alone, with no next value here */
     bool grows;                   /* T_HISTORY: of all steps, step j at place j; a call leaves its own behind them */
     Dtype dtype;                  /* storage; a state: the compute type */
     bool complex;                 /* the last axis, of 2, is the real and the imaginary part */
@@ -155,6 +158,7 @@ struct Module {
     bool has_grad;                /* after differentiate */
     bool whole_past;              /* steps are read that no history has: a call must begin with step 0 */
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
+    const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
     struct Marks **marks;         /* those that no walk has (marks.c) */

@@ -760,6 +760,7 @@ static void line_tensor(Reader *r)
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
+    t.chunk = (t.kind == T_INPUT || t.kind == T_OUTPUT || t.kind == T_STATE) && accept_word(r, "chunk");
     t.grows = t.kind == T_HISTORY && accept_word(r, "grows");
     read_domain(r, &t);
     read_init(r, &t);
@@ -1041,7 +1042,7 @@ static void require_roots(Reader *r)
     const Module *m = r->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind == T_STATE && m->roots.data[t].next < 0)
+        if (x->kind == T_STATE && !x->chunk && m->roots.data[t].next < 0)
             fail(r, here(r), "the state %.60s has no next value", x->name);
         if (x->kind == T_OUTPUT && m->roots.data[t].output < 0)
             fail(r, here(r), "the output %.60s has no value", x->name);

@@ -59,6 +59,8 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
                                    b->cut ? each : poly_mul(m, each, poly_const(m, b->arrays)));
         return emit_expr(e, formula(m, F_MUL, partial_rows(e, b), formula_size(m, row)));
     }
+    if (b->bytes)
+        return emit_expr(e, b->bytes);
     const Poly *all = poly_mul(m, b->elements, each);
     if (b->parts)
         return emit_expr(e, formula(m, F_MUL, formula_size(m, all), form_copy_taken(e->p, e->pr, b->parts)));

@@ -234,7 +234,7 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     for (TensorId t = 0; t < m->tensors.len; t++)
         steps |= is_state(m, t) && has_state_kernels(p);
     for (int k = 0; k < 3; k++)
-        states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
+        states->name[k] = intern_f(m->c, "%s_%s%s", m->name, what[k], plan_suffix(p->calls));
     for (int d = 0; d < 2; d++) {
         for (int i = 0; i < p->program[d].groups.len; i++)
             print_group(p, &p->program[d], &p->program[d].groups.data[i], cuda);
@@ -297,6 +297,8 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 
 static const char *calls_words(const Plan *p)
 {
+    if (p->calls == CALLS_LONG)
+        return "of several steps";
     if (p->calls == CALLS_MANY)
         return intern_f(p->m->c, "with more than %d blocks for each of the GPU's multiprocessors", CROWD);
     return p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)

@@ -91,9 +91,33 @@ static void print_steps(Print *e, bool states)
     emit_list_end(e, &list, "step by step", "NULL");
 }
 
+/* Kernels one behind the other, of which each may have several forms. states: kernels begin the walk. */
+static void print_stages(Print *e, bool states)
+{
+    if (states && e->pr->dir == FORWARD)
+        emit_states(e, STATE_INIT);
+    for (int n = 0;; n++) {
+        FormList forms = { 0 };
+        if (!e->p->schedule->stage(e->p, e->pr, n, &forms))
+            return;
+        bool choice = forms.len > 1;
+        Opened all;
+        if (choice)
+            all = emit_open(e);
+        for (int i = 0; i < forms.len; i++)
+            print_form(e, &forms.data[i], false);
+        if (choice)
+            emit_forms_end(e, &all, forms.data[0].words);
+    }
+}
+
 void emit_walk(Print *e, bool states)
 {
     Module *m = e->p->m;
+    if (e->p->schedule->stage) {
+        print_stages(e, states);
+        return;
+    }
     FormList forms = { 0 };
     int own = 0;                  /* such forms come first */
     if (e->p->schedule->forms)

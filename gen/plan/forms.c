@@ -27,8 +27,10 @@ static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *
 const Formula *form_takes_call(const Plan *p)
 {
     Module *m = p->m;
-    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = has_memory(p);
+    if (p->schedule->takes)
+        return formula_and(m, takes, p->schedule->takes(p));
+    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
     if (p->calls == CALLS_MANY)
         return formula_and(m, takes,
                            formula(m, F_LT, formula(m, F_MUL, formula_const(m, CROWD), processors),

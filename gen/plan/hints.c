@@ -52,9 +52,29 @@ static int whole(const char *text)
     return *text ? -1 : n;
 }
 
-static const char *read_one(Compiler *c, const char *name, const char *value, WalkHints *h)
+/* Is it one of those that the schedule takes? */
+static bool is_taken(const Schedule *s, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = s->takes_hints; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, name, n) == 0 && at[n] == '=')
+            return true;
+    }
+    return false;
+}
+
+static const char *read_one(Compiler *c, const Schedule *s, const char *name, const char *value, WalkHints *h)
 {
     int n = whole(value);
+    if (!is_taken(s, name))
+        return intern_f(c, ": takes %s, not '%s'", s->takes_hints, name);
+    if (strcmp(name, "rows") == 0) {
+        h->rows = n;
+        return n == 16 || n == 32 || n == 64
+                   ? NULL
+                   : intern_f(c, ":rows takes 16, 32 or 64 steps, not '%s'", value);
+    }
     if (strcmp(name, "cluster") == 0) {
         h->cluster = n;
         return power_of_two(n) && n <= 8 ? NULL
@@ -70,13 +90,10 @@ static const char *read_one(Compiler *c, const char *name, const char *value, Wa
         return n >= 1 && n <= MOST_WARPS ? NULL
                : intern_f(c, ":warps takes 1 to %d, not '%s'", MOST_WARPS, value);
     }
-    for (int d = 0; d < 2; d++)
-        if (strcmp(name, direction_names[d]) == 0)
-            return read_layout(value, &h->layout[d]) ? NULL
-                   : intern_f(c, ":%s takes LANES/WARPS, each rows x columns, as 2x16/1x4: 32 lanes in powers of two and at "
-                                 "most %d warps, not '%s'", name, MOST_WARPS, value);
-    return intern_f(c, ": takes cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS, not '%s'",
-                    name);
+    int d = strcmp(name, direction_names[1]) == 0;
+    return read_layout(value, &h->layout[d]) ? NULL
+           : intern_f(c, ":%s takes LANES/WARPS, each rows x columns, as 2x16/1x4: 32 lanes in powers of two and at "
+                         "most %d warps, not '%s'", name, MOST_WARPS, value);
 }
 
 /* Is the name of a hint that of one in front of it? */
@@ -88,7 +105,7 @@ static bool given_before(const char *all, const char *hint, size_t name)
     return false;
 }
 
-const char *hints_read(Compiler *c, const char *text, WalkHints *hints)
+const char *hints_read(Compiler *c, const char *text, const Schedule *s, WalkHints *hints)
 {
     const char *wrong = NULL, *all = text;
     *hints = (WalkHints){ 0 };
@@ -96,7 +113,7 @@ const char *hints_read(Compiler *c, const char *text, WalkHints *hints)
         size_t len = strcspn(text, ":"), name = strcspn(text, "=:");
         const char *value = name < len ? intern_n(c, text + name + 1, len - name - 1) : "";
         wrong = given_before(all, text, name) ? intern_f(c, ":%.*s is given twice", (int)name, text)
-                                              : read_one(c, intern_n(c, text, name), value, hints);
+                                              : read_one(c, s, intern_n(c, text, name), value, hints);
         text += len;
     } while (!wrong && *text++);
     return wrong;
@@ -111,7 +128,7 @@ const char *hints_text(Compiler *c, const WalkHints *h)
 {
     Buf b = { .arena = c->arena };
     const struct { const char *name; int value; } numbers[] = {
-        { "cluster", h->cluster }, { "interval", h->interval }, { "warps", h->warps },
+        { "cluster", h->cluster }, { "interval", h->interval }, { "warps", h->warps }, { "rows", h->rows },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value)

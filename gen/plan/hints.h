@@ -3,9 +3,11 @@
 #define CELLC_HINTS_H
 
 #include "base/compiler.h"
+#include "schedule/schedule.h"
 
-/* Reads "cluster=4:interval=2"; NULL, or what is wrong with it, with "--schedule NAME" to stand before it. */
-const char *hints_read(Compiler *c, const char *text, WalkHints *hints);
+/* Reads "cluster=4:interval=2" for a schedule that takes hints; NULL, or what is wrong with it, with "--
+ * schedule NAME" to stand before it. */
+const char *hints_read(Compiler *c, const char *text, const Schedule *s, WalkHints *hints);
 /* What hints_read reads, "" for none. */
 const char *hints_text(Compiler *c, const WalkHints *hints);
 /* As "2x16/1x4". */

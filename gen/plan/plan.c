@@ -50,7 +50,9 @@ static void split_roots(Plan *p)
 
 const char *plan_suffix(Calls calls)
 {
-    return calls == CALLS_FEW ? "_roomy" : calls == CALLS_MANY ? "_crowded" : "";
+    static const char *const suffix[] = { [CALLS_ANY] = "", [CALLS_FEW] = "_roomy", [CALLS_MANY] = "_crowded",
+                                          [CALLS_LONG] = "_chunks" };
+    return suffix[calls];
 }
 
 const Plan *plan_of(const Plan *first, Calls calls)
@@ -72,6 +74,8 @@ static bool refuses_steps(Plan *p)
 static void plan_directions(Plan *p)
 {
     find_past_values(p);
+    if (p->schedule->begin)
+        p->schedule->begin(p);
     Phasing f = phasing(p, FORWARD, NULL);
     bool *stored = stored_arrays(p, &f), *wanted = plan_alloc(p, 1, p->n_nodes);
     Phasing b = phasing(p, BACKWARD, stored);
@@ -85,6 +89,8 @@ static void plan_directions(Plan *p)
         root_storage(p, &p->program[d]);
     }
     carry_storage(p);
+    if (p->schedule->place)
+        p->schedule->place(p, &f, &b, wanted);
     for (int d = 1; d >= 0; d--) {
         mark_cats(p, both[d]);
         mark_short_sums(p, both[d]);

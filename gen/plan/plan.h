@@ -277,6 +277,7 @@ typedef struct Buffer {
     const Poly *columns;          /* of one array */
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
+    const Formula *bytes;         /* of all of it, where no polynomial says them; or NULL */
     const Formula *walk_rows;     /* as many chunks as a kernel that walks all steps leaves rows, if these are
                                    * more; or NULL */
     const Poly *cut;              /* columns are those of each of min(ceil(cut / each), most) shares (of a SCATTER group), or pieces (Fused) */
@@ -347,6 +348,9 @@ struct Plan {
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
+    struct Read *taken;           /* per tensor of Tensor.chunk: where its root, an operand or the gradient of
+                                   * a read, lies; or NULL */
+    bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */

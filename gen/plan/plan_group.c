@@ -338,7 +338,7 @@ static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
  * short sums around products (a gate's stacked pre-activations), of which each reader takes a slice. */
 bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
-    if (is_root(p->m, id) || p->rounded[id])
+    if (is_root(p->m, id) || p->rounded[id] || (p->kept && p->kept[id]))
         return false;
     if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
         return true;
@@ -374,7 +374,8 @@ void mark_cats(Plan *p, const Phasing *s)
     const bool *product = s->g->in_products = product_operands(p, s);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
-        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))
+        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] ||
+            (p->past && p->past[id]) || (p->kept && p->kept[id]))
             continue;
         int n = cat_pieces(p->m, id, !p->schedule->on_chip, pieces, 32);
         bool ok = n > 1 && !p->narrow[id];

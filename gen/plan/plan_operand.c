@@ -17,7 +17,10 @@ static bool narrow(Dtype t)
 unsigned rows_dep(const Plan *p, NodeId id)
 {
     TensorId of;
-    switch (root_kind(p->m, id, &of)) {
+    RootKind root = root_kind(p->m, id, &of);
+    if (root != ROOT_NONE && p->m->tensors.data[of].chunk)
+        root = root == ROOT_INIT ? ROOT_INIT : ROOT_NONE;
+    switch (root) {
     case ROOT_OUTPUT: case ROOT_NEXT: case ROOT_DINPUT: case ROOT_DPREV: return DEP_BATCH | DEP_TIME;
     case ROOT_INIT: case ROOT_DPAST: case ROOT_LAST: return DEP_BATCH;
     default: return at(p, id)->dep & (DEP_BATCH | DEP_TIME);

@@ -125,6 +125,14 @@ static bool lays_out(const Phasing *s, NodeId array)
     return cat_pieces(p->m, one ? uses->data[0].read.id : array, true, pieces, 32) > 1;
 }
 
+/* A read of a walk beside the module, or an operand's cotangent. */
+static bool left_by_walk(const Phasing *s, TensorId t)
+{
+    const Tensor *x = &s->p->m->tensors.data[t];
+    return s->g->dir == FORWARD ? x->kind == T_INPUT && x->chunk
+                                : x->kind == T_DOUT && s->p->m->tensors.data[x->of].chunk;
+}
+
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
@@ -137,7 +145,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
         carried |= walks;
         other_step |= walks && u->read.step;
         last |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DHISTORY;
-        if (u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DINIT)
+        if (u->read.is_tensor &&
+            (p->m->tensors.data[u->read.id].kind == T_DINIT || left_by_walk(s, u->read.id)))
             after = true;
         after |= !u->read.is_tensor && !is_stored(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
         matrix |= reads_matrix(s, u);
@@ -179,10 +188,23 @@ static Phase phase_of(const Phasing *s, NodeId array)
     return PHASE_DURING;
 }
 
+/* What a walk beside the module takes, where it lies. */
+static void need_taken(Phasing *s, TensorId t)
+{
+    const Read *r = &s->p->taken[t];
+    if (!r->is_tensor)
+        need_array(s, r->id, false);
+}
+
 static void need_roots(Phasing *s)
 {
     Module *m = s->p->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (m->tensors.data[t].chunk && m->tensors.data[t].kind != T_STATE) {
+            if ((s->g->dir == FORWARD) == (m->tensors.data[t].kind == T_OUTPUT))
+                need_taken(s, t);
+            continue;
+        }
         if (s->g->dir == FORWARD) {
             if (m->roots.data[t].next >= 0)
                 need_array(s, m->roots.data[t].next, true);

@@ -275,6 +275,14 @@ static bool has_own_ends(const Plan *p)
     return true;
 }
 
+static bool learns_initial(const Plan *p)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->tensors.data[t].kind == T_STATE && p->m->roots.data[t].init >= 0)
+            return true;
+    return false;
+}
+
 /* The states before each step, which products read, and what steps carries. */
 void carry_storage(Plan *p)
 {
@@ -289,7 +297,7 @@ void carry_storage(Plan *p)
         for (TensorId t = 0; t <= m->tensors.len; t++)
             pr->initial[t] = pr->carry[t] = pr->before[t] = pr->checkpoint[t] = -1;
     }
-    p->own_ends = p->schedule->per_unit && has_own_ends(p);
+    p->own_ends = p->schedule->cut ? !learns_initial(p) : p->schedule->per_unit && has_own_ends(p);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind != T_STATE)
             continue;
@@ -306,6 +314,8 @@ void carry_storage(Plan *p)
                                           false, true);
             continue;
         }
+        if (p->schedule->cut && p->own_ends)
+            continue;
         f->initial[t] = bw->initial[t] =
             add_buffer(p, intern_f(m->c, "%s0", name), p->compute, poly_mul(m, b, n), true, true);
         if (!p->own_ends)
@@ -367,6 +377,8 @@ void root_storage(Plan *p, Program *pr)
         int arg = call_arg_find(&args, of, ROLE_VALUE);
         if (backward)
             arg = call_arg_find(&args, of, ROLE_D_VALUE);
+        if (arg < 0)
+            continue;                         /* a walk beside the module takes it */
         unsigned dep = rows_dep(p, id);
         pr->node[id] = (Storage){ .home = HOME_ARG, .arg = arg, .batched = dep & DEP_BATCH,
                                   .timed = dep & DEP_TIME, .dtype = m->tensors.data[of].dtype };

@@ -92,7 +92,10 @@ void find_wanted(Plan *p, const Phasing *s)
             if (roots[k] < 0)
                 continue;
             bool *seen = nothing_seen(p);
-            need_root(p, s, roots[k], call_arg_find(&args, t, ROLE_D_VALUE), seen);
+            bool taken = m->tensors.data[t].chunk && m->tensors.data[t].kind == T_INPUT;
+            NodeId root = !taken ? roots[k] : p->taken[t].is_tensor ? -1 : p->taken[t].id;
+            if (root >= 0)
+                need_root(p, s, root, call_arg_find(&args, t, ROLE_D_VALUE), seen);
             free(seen);
         }
         if (m->roots.data[t].dprev >= 0)

@@ -9,8 +9,9 @@
 #include "schedule/schedule.h"
 
 /* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are
- * no more than the GPU has multiprocessors, or more than CROWD on each. */
-typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
+ * no more than the GPU has multiprocessors, or more than CROWD on each; or for those of several steps
+ * (Schedule.cut). */
+typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY, CALLS_LONG } Calls;
 
 typedef struct Request {
     Dtype dtype;                  /* storage of inputs, params and outputs */

@@ -10,6 +10,7 @@
 
 struct Buf;
 struct FormList;
+struct Formula;
 struct Group;
 struct Kernel;
 struct Module;
@@ -53,10 +54,17 @@ struct Schedule {
                                    * has its states in registers */
     bool last_resort;             /* no kernel walks all steps, whatever the sizes of the call: it is warned
                                    * of */
-    bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (WalkHints) */
+    const char *takes_hints;      /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
+                                   * "rows=N" and so on, with commas between them; or NULL */
     bool plain_past;              /* values over the past are made at each place that reads them */
 
     /* ---- whether it takes a cell */
+
+    /* A schedule that walks over several steps at once plans another module: the step without what it
+     * walks, which this takes out of a module in normal form, before that has an adjoint. Its plans are for
+     * calls of several steps, beside a plan by another schedule for all calls. NULL, or the reason why it
+     * cannot. */
+    const struct Reason *(*cut)(struct Module *m);
 
     /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */
     const char *(*leads)(const struct Module *m);
@@ -71,6 +79,12 @@ struct Schedule {
 
     /* ---- the plan */
 
+    /* Of a module that it has cut: once values are known, where operands and gradients of reads lie
+     * (Plan.taken); once phases and the storage of arguments are known, that of what passes between the
+     * step and the walk. `wanted`: per forward array, what backward is to find. */
+    void (*begin)(struct Plan *p);
+    void (*place)(struct Plan *p, const struct Phasing *forward, const struct Phasing *backward,
+                  bool *wanted);
     /* The parallel axes of an on_chip walk: those that all states begin with whose elements have a block
      * each; their extents, at most MAX_PARALLEL; -1: more. No hook: it has none. */
     int (*blocks)(const struct Module *m, const struct Poly **extent);
@@ -103,8 +117,15 @@ struct Schedule {
     /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of
      * a step do, over and over. */
     void (*forms)(const struct Plan *p, const struct Program *pr, struct FormList *out);
+    /* Kernels that follow one another: the forms of stage `n` of a direction, of which one runs; false:
+     * there is none such. */
+    bool (*stage)(const struct Plan *p, const struct Program *pr, int n, struct FormList *out);
+    /* Of a plan for CALLS_LONG: which calls these are. */
+    const struct Formula *(*takes)(const struct Plan *p);
 };
 
+/* The one that cuts the step. */
+const Schedule *schedule_that_cuts(void);
 /* The kernels of the first that has some; or NULL. */
 const PastPass *schedule_pass(void);
 

@@ -4,10 +4,10 @@
 #include "schedule.h"
 
 extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule,
-    window_schedule;
+    window_schedule, chunk_schedule;
 
 const Schedule *const schedules[] = { &steps_schedule, &map_schedule,  &tile_schedule,   &gemm_schedule,
-                                      &scan_schedule,  &window_schedule, NULL };
+                                      &scan_schedule,  &window_schedule, &chunk_schedule, NULL };
 
 const Schedule *const schedule_order[] = { &tile_schedule,   &scan_schedule, &gemm_schedule, &steps_schedule,
                                            &window_schedule, &map_schedule,  NULL };
@@ -33,6 +33,14 @@ const char *const *schedule_choices(void)
     for (int i = 0; i < COUNT; i++)
         choices[i + 1] = schedules[i]->name;
     return choices;
+}
+
+const Schedule *schedule_that_cuts(void)
+{
+    int i = 0;
+    while (!schedules[i]->cut)
+        i++;
+    return schedules[i];
 }
 
 const PastPass *schedule_pass(void)

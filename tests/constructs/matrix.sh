@@ -22,7 +22,7 @@ for file in "$here"/*.cell; do
             [[ $((turn % 2)) == 0 ]] && left=${left/ f64 / } || left=${left/ f32 / }
         fi
         for type in $left; do
-            echo "${name}_${schedule}_$type $file --import-dir $root/specs --schedule $schedule --dtype $type $options | $sizes"
+            echo "${name}_${schedule//[:=]/_}_$type $file --import-dir $root/specs --schedule $schedule --dtype $type $options | $sizes"
         done
     done
 done

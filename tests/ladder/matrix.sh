@@ -54,6 +54,20 @@ instance e88 "steps tile" "$two 2,5,9,6" --dim N=5 --dim V=7
 for spec in delta gated_delta linear_attention; do
     instance $spec "steps tile" "$heads" --dim N=5 --dim V=7
 done
+# In chunks of steps; calls of one step take the walk. FULL: all types, and the ends of chunks of 16 steps.
+chunks() { # types, spec, options...
+    local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2
+    shift 2
+    [[ -z $full ]] || sizes+=" 1,15,1 1,16,2 1,53,2" some="f32 bf16 f16 f64"
+    TYPES=$some instance "$spec" chunk:rows=16 "$sizes" --dim N=5 --dim V=7 "$@"
+}
+chunks "f32 f16" gated_delta
+chunks "f64 bf16" kda
+chunks f16 linear_attention --set normaliser=total --set feature=elu
+chunks f32 gla --lengths
+chunks f64 delta --reverse
+TYPES="f32 bf16" instance gated_delta chunk "1,1,1 gpu:2,197,8 gpu:3,64,2"
+TYPES=bf16 instance kda chunk "1,1,1 gpu:2,197,8 gpu:3,63,2"
 for spec in lstm gru; do
     instance $spec "steps gemm" "$two"
 done

@@ -1,0 +1,404 @@
+/* chunk_plan.c: schedule chunk in the planner. In comes a plan of a module that was cut (outer.c); out goes
+ * where operands, reads and their gradients lie, which kernels walk, and their buffers. Guaranteed: what a
+ * kernel takes lies in memory with one stride for rows, one for keys or values and one for each axis of the
+ * heads. */
+#include "chunk_plan.h"
+#include "emit/emit.h"
+#include "plan/plan_pass.h"
+#include "schedule/schedule.h"
+
+const ChunkCuts *chunk_cuts(const Module *m)
+{
+    return m->cut;
+}
+
+ChunkWalks *chunk_walks(const Program *pr)
+{
+    return pr->walks;
+}
+
+Dtype chunk_part(const Plan *p)
+{
+    return p->dtype == DT_BF16 ? DT_BF16 : p->compute;
+}
+
+/* ---- where operands lie ---- */
+
+static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
+{
+    for (int k = 0; k < lin->nterms; k++)
+        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
+            return lin->terms[k].coef;
+    return poly_const(m, 0);
+}
+
+/* Is the read an element of rows, with strides along the root's axes? Behind the heads several axes count as
+ * one. */
+static bool has_strides(const Plan *p, NodeId root, const Read *r, int heads)
+{
+    Module *m = p->m;
+    const Node *n = at(p, root);
+    const Tensor *t = r->is_tensor ? &m->tensors.data[r->id] : NULL;
+    const IxExpr *lin = read_linear(m, r);
+    if (r->step || (t && t->kind != T_PARAM && t->kind != T_DOUT && (t->kind != T_INPUT || t->lengths)))
+        return false;
+    for (int k = 0; k < lin->nterms; k++) {
+        bool own = false;
+        for (int i = 0; i < n->naxes; i++)
+            own |= lin->terms[k].kind == IA_INDEX && lin->terms[k].index == n->axes[i];
+        if (!own)
+            return false;
+    }
+    for (int i = heads; i + 1 < n->naxes; i++)
+        if (coefficient(m, lin, n->axes[i]) !=
+            poly_mul(m, coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1])))
+            return false;
+    return true;
+}
+
+static int heads_of(const Plan *p, TensorId t)
+{
+    const ChunkCuts *cuts = chunk_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++) {
+        const ChunkCut *c = &cuts->data[i];
+        const TensorId decay = c->decay;
+        if (decay == t)
+            return c->nheads;
+        for (int k = 0; k < c->added.len; k++) {
+            const ChunkAdded *a = &c->added.data[k];
+            const ChunkOperand *of[] = { &a->column, &a->known, &a->weight };
+            for (int j = 0; j < 3; j++)
+                if (of[j]->is_there && (of[j]->number == t || of[j]->vector == t))
+                    return c->nheads;
+        }
+        for (int k = 0; k < c->reads.len; k++) {
+            const ChunkGiven *g = &c->reads.data[k];
+            if (g->given == t || g->weight.number == t || g->weight.vector == t)
+                return c->nheads;
+        }
+    }
+    bug(p->m->c, "chunk", "%s is of no walk", p->m->tensors.data[t].name);
+}
+
+static Read source_of(const Plan *p, TensorId t)
+{
+    const Roots *of = &p->m->roots.data[t];
+    NodeId root = p->m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
+    Read r;
+    if (plan_resolve(p, root, &r) && has_strides(p, root, &r, heads_of(p, t)) &&
+        (r.is_tensor || !(p->past && p->past[r.id])))
+        return r;
+    return read_itself(p->m, root);
+}
+
+static void begin(Plan *p)
+{
+    Module *m = p->m;
+    p->taken = plan_alloc(p, sizeof *p->taken, m->tensors.len);
+    p->kept = plan_alloc(p, 1, p->n_nodes);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (!x->chunk || x->kind == T_STATE || (x->kind == T_INPUT && m->roots.data[t].dinput < 0))
+            continue;
+        p->taken[t] = source_of(p, t);
+        if (!p->taken[t].is_tensor)
+            p->kept[p->taken[t].id] = true;
+    }
+}
+
+/* ---- storage of what passes between the step and the walk ---- */
+
+static bool reads_tensor(const Phasing *s, TensorId t)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
+            if (s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == t)
+                return true;
+    return false;
+}
+
+static Storage rows_of(Plan *p, TensorId t, const char *name, bool reserve, bool inference)
+{
+    const Poly *n = poly_mul(p->m, row_count(p, true, true), tensor_elements(p->m, t));
+    Storage st = {
+        .home = reserve ? HOME_RESERVE : HOME_WORKSPACE, .batched = true, .timed = true, .dtype = p->compute
+    };
+    st.slot = add_buffer(p, name, p->compute, n, reserve, inference);
+    return st;
+}
+
+static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
+{
+    Module *m = p->m;
+    (void)f;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (x->kind == T_INPUT && x->chunk)
+            p->program[FORWARD].tensor[t] = p->program[BACKWARD].tensor[t] =
+                rows_of(p, t, x->name, reads_tensor(b, t), true);
+        if (x->kind == T_DOUT && m->tensors.data[x->of].chunk)
+            p->program[BACKWARD].tensor[t] = rows_of(p, t, x->name, false, true);
+        if (!x->chunk || x->kind == T_STATE || p->taken[t].is_tensor)
+            continue;
+        NodeId id = p->taken[t].id;
+        bool forward = x->kind == T_OUTPUT || is_stored(b, id);
+        if (forward)
+            wanted[id] = true;
+        give_storage(p, &p->program[forward ? FORWARD : BACKWARD], id, forward, true);
+    }
+}
+
+/* ---- sizes of kernels ---- */
+
+ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s)
+{
+    int corrections = c->corrected >= 0;
+    return (ChunkFacts){ .real = dtype_bytes(p->compute),
+                         .part = dtype_bytes(chunk_part(p)),
+                         .rows = s->rows,
+                         .keys = s->keys,
+                         .values = s->values,
+                         .stages = s->stages,
+                         .reads = c->reads.len,
+                         .corrections = corrections,
+                         .writes = c->added.len - corrections,
+                         .decays = c->decay >= 0,
+                         .by_key = c->by_key };
+}
+
+static int64_t most_smem(const Plan *p, const ChunkCut *c, const ChunkSize *s)
+{
+    ChunkFacts f = chunk_facts(p, c, s);
+    return chunk_most_smem(&f);
+}
+
+/* That any GPU gives a block which it is planned for. */
+static int64_t memory_of_block(const Request *r)
+{
+    int64_t least = TARGET_BLOCK_BYTES, next = r->archs ? block_memory_below(r->archs, least, false) : 0;
+    for (; next; next = block_memory_below(r->archs, next, false))
+        least = next;
+    return least;
+}
+
+enum { STAGES = 3 };
+
+/* The largest blocks that fit: fewer stages first, then fewer values, then fewer rows. False: none does. */
+static bool choose_blocks(const Plan *p, const ChunkCut *c, ChunkSize *s)
+{
+    int64_t values = c->n_values->is_const ? c->n_values->value : 64;
+    int64_t limit = memory_of_block(p->request);
+    int rows = p->request->hints.rows;
+    for (s->rows = rows ? rows : 64; s->rows >= (rows ? rows : 16); s->rows /= 2)
+        for (s->values = values > 32 ? 64 : values > 16 ? 32 : 16; s->values >= 16; s->values /= 2)
+            for (s->stages = STAGES; s->stages >= 1; s->stages--)
+                if (most_smem(p, c, s) <= limit)
+                    return true;
+    return false;
+}
+
+static void size_walk(Plan *p, ChunkWalk *w)
+{
+    Module *m = p->m;
+    const Poly *n = w->cut->n_keys;
+    const Formula *keys = formula_size(m, n);
+    for (int padded = 16; padded <= CHUNK_KEYS; padded *= 2) {
+        ChunkSize s = { .keys = n->is_const ? (int)((n->value + 15) / 16 * 16) : padded };
+        if (!choose_blocks(p, w->cut, &s))
+            break;
+        s.when = n->is_const ? NULL : formula_with(m, F_LE, keys, s.keys);
+        w->size[w->sizes++] = s;
+        if (n->is_const)
+            break;
+    }
+}
+
+/* The name of what is of one of several states or sizes. */
+static const char *name_of(const Plan *p, const ChunkWalks *all, const ChunkWalk *w, const ChunkSize *s,
+                           const char *what)
+{
+    Compiler *c = p->m->c;
+    const char *state = all->len > 1 ? intern_f(c, "_%s", p->m->tensors.data[w->cut->state].name) : "";
+    const char *keys = w->sizes > 1 ? intern_f(c, "_%d", s->keys) : "";
+    return intern_f(c, "%s_%s%s%s", p->m->name, what, state, keys);
+}
+
+static void name_walk(Plan *p, const ChunkWalks *all, ChunkWalk *w)
+{
+    static const char *const what[] = { "prep", "walk", "rest" };
+    for (int i = 0; i < w->sizes; i++) {
+        ChunkSize *s = &w->size[i];
+        ChunkFacts f = chunk_facts(p, w->cut, s);
+        s->facts = name_of(p, all, w, s, "chunk");
+        for (int d = 0; d < 2; d++)
+            for (ChunkKind k = 0; k < CHUNK_KINDS; k++) {
+                s->kernel[d][k].name = name_of(
+                    p, all, w, s, intern_f(p->m->c, "%s_chunk_%s", d == FORWARD ? "fwd" : "bwd", what[k]));
+                s->kernel[d][k].smem = chunk_smem(&f, d, k);
+                s->kernel[d][k].threads = chunk_threads(&f, d, k);
+            }
+    }
+}
+
+/* What a buffer has of each chunk of a head. */
+typedef enum { RECORD, STATE, INVERSE, ROWS } OfChunk;
+
+static const Formula *of_chunk(const Plan *p, const ChunkWalk *w, const ChunkSize *s, OfChunk what)
+{
+    Module *m = p->m;
+    ChunkFacts f = chunk_facts(p, w->cut, s);
+    switch (what) {
+    case RECORD: return formula_const(m, chunk_record(&f));
+    case INVERSE: return formula_const(m, (int64_t)f.rows * f.rows * f.part * (f.real == f.part ? 1 : 2));
+    case STATE:
+        return formula_with(m, F_MUL, formula_size(m, poly_mul(m, w->cut->n_keys, w->cut->n_values)), f.part);
+    default: return formula_with(m, F_MUL, formula_size(m, w->cut->n_values), (int64_t)f.rows * f.part);
+    }
+}
+
+/* Bytes of all chunks of all heads, in the form that the call takes. */
+static const Formula *all_bytes(const Plan *p, const ChunkWalk *w, OfChunk what)
+{
+    Module *m = p->m;
+    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads)), *all = NULL;
+    for (int i = w->sizes - 1; i >= 0; i--) {
+        const ChunkSize *s = &w->size[i];
+        const Formula *n =
+            formula(m, F_MUL, formula(m, F_MUL, heads, chunk_count(p, s)), of_chunk(p, w, s, what));
+        if (!all || !s->when) {
+            all = n;
+            continue;
+        }
+        all =
+            formula(m, F_ADD, formula(m, F_MUL, n, s->when), formula(m, F_MUL, all, formula_not(m, s->when)));
+    }
+    return all;
+}
+
+static int chunk_buffer(Plan *p, const ChunkWalk *w, const char *name, OfChunk what, bool reserve)
+{
+    const char *state = p->m->tensors.data[w->cut->state].name;
+    int b = add_buffer(p, intern_f(p->m->c, name, state), chunk_part(p), NULL, reserve, !reserve);
+    p->buffers.data[b].bytes = all_bytes(p, w, what);
+    return b;
+}
+
+/* For people. */
+static void tell_walk(Plan *p, const ChunkWalk *w)
+{
+    Buf bytes = { .arena = p->m->arena };
+    const char *part = chunk_part(p) == p->compute ? "" : ", products and saved states in bf16";
+    for (int i = 0; i < w->sizes; i++) {
+        const ChunkSize *s = &w->size[i];
+        ChunkFacts f = chunk_facts(p, w->cut, s);
+        buf_f(&p->reasons,
+              "state %s: chunks of %d steps, %s%d keys, %d values a block, %lld bytes of each chunk between "
+              "its kernels%s\n",
+              p->m->tensors.data[w->cut->state].name, s->rows, s->when ? "up to " : "", s->keys, s->values,
+              (long long)chunk_record(&f), part);
+    }
+    formula_words(p->m, all_bytes(p, w, STATE), &bytes);
+    buf_f(&p->reasons, "saved for backward: the state in front of each chunk, %s bytes\n", bytes.data);
+}
+
+static void add_walk(Plan *p, const Phasing *s)
+{
+    Module *m = p->m;
+    const ChunkCuts *cuts = chunk_cuts(m);
+    if (s->g->dir == FORWARD)
+        return;
+    ChunkWalks *all = arena_alloc(m->arena, sizeof *all);
+    all->data = arena_alloc(m->arena, sizeof *all->data * (size_t)cuts->len);
+    all->len = cuts->len;
+    for (int i = 0; i < cuts->len; i++) {
+        ChunkWalk *w = &all->data[i];
+        *w = (ChunkWalk){ .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1 };
+        size_walk(p, w);
+        name_walk(p, all, w);
+        w->records = chunk_buffer(p, w, "%s records", RECORD, false);
+        w->saved = chunk_buffer(p, w, "%s of each chunk", STATE, true);
+        tell_walk(p, w);
+        w->ends = chunk_buffer(p, w, "d_%s of each chunk", STATE, false);
+        if (w->cut->corrected < 0)
+            continue;
+        w->inverse = chunk_buffer(p, w, "%s inverses", INVERSE, false);
+        w->corrections = chunk_buffer(p, w, "d_%s corrections", ROWS, false);
+        w->solved = chunk_buffer(p, w, "%s corrections", ROWS, false);
+    }
+    p->program[FORWARD].walks = p->program[BACKWARD].walks = all;
+}
+
+/* ---- what it cannot take ---- */
+
+static bool values_are_one(Module *m, const ChunkCut *c)
+{
+    const Tensor *t = &m->tensors.data[c->state];
+    for (int i = 0; i + 1 < c->nvalues; i++)
+        for (int k = c->values[i] + 1; k < c->values[i + 1]; k++)
+            if (!t->axes[k]->is_const || t->axes[k]->value != 1)
+                return false;
+    return true;
+}
+
+static const Reason *refuses(Plan *p)
+{
+    Module *m = p->m;
+    const ChunkCuts *cuts = chunk_cuts(m);
+    for (int i = 0; i < cuts->len; i++) {
+        const ChunkCut *c = &cuts->data[i];
+        const char *name = m->tensors.data[c->state].name;
+        ChunkSize s = { .keys = c->n_keys->is_const ? (int)((c->n_keys->value + 15) / 16 * 16) : 16 };
+        if (c->n_keys->is_const && c->n_keys->value > CHUNK_KEYS)
+            return reason_at(m, m->tensors.data[c->state].span, "state `%s` has %d keys, and chunks take %d",
+                             name, (int)c->n_keys->value, CHUNK_KEYS);
+        if (c->corrected > 0)
+            return reason_at(m, m->tensors.data[c->state].span,
+                             "the correction of state `%s` is not its first addition", name);
+        if (c->added.len == 0)
+            return reason_at(m, m->tensors.data[c->state].span, "nothing is added to state `%s`", name);
+        if (c->reads.len == 0)
+            return reason_at(m, m->tensors.data[c->state].span, "state `%s` is never read", name);
+        if (!values_are_one(m, c))
+            return reason_at(m, m->tensors.data[c->state].span,
+                             "the axes of the values of state `%s` are no neighbours", name);
+        if (!choose_blocks(p, c, &s))
+            return reason_at(m, m->tensors.data[c->state].span,
+                             "the shared memory of a block does not hold a chunk of state `%s`", name);
+    }
+    return NULL;
+}
+
+/* There is no kernel to be found. */
+static void find_walks(Plan *p)
+{
+    int64_t most = p->block_memory;
+    const ChunkWalks *all = chunk_walks(&p->program[FORWARD]);
+    for (int i = 0; i < all->len; i++)
+        for (int k = 0; k < all->data[i].sizes; k++) {
+            int64_t n = most_smem(p, all->data[i].cut, &all->data[i].size[k]);
+            most = n > most ? n : most;
+        }
+    p->block_memory = most;
+}
+
+static const Reason *cut(Module *m)
+{
+    ChunkCuts *cuts = arena_alloc(m->arena, sizeof *cuts);
+    const Reason *why = chunk_cut(m, cuts);
+    if (!why)
+        m->cut = cuts;
+    return why;
+}
+
+const Schedule chunk_schedule = { .name = "chunk",
+                                  .what = "linear states C steps at a time, by products",
+                                  .takes_hints = "rows=STEPS",
+                                  .cut = cut,
+                                  .refuses = refuses,
+                                  .begin = begin,
+                                  .place = place,
+                                  .add_walk = add_walk,
+                                  .find_walks = find_walks,
+                                  .print_walks = chunk_print,
+                                  .stage = chunk_stage,
+                                  .takes = chunk_takes };

@@ -1,0 +1,73 @@
+/* chunk_plan.h: what schedule chunk keeps of a plan: where operands lie (chunk_plan.c), and its kernels
+ * (kernels_chunk.c, chunk_forms.c). */
+#ifndef CELLC_CHUNK_PLAN_H
+#define CELLC_CHUNK_PLAN_H
+
+#include "outer.h"
+#include "plan/forms.h"
+#include "plan/plan.h"
+
+/* As cell_device_chunk.cuh has them. */
+enum { CHUNK_THREADS = 128, CHUNK_KEYS = 256, CHUNK_PADDED = 5 };
+/* Steps of a call from which on its plan takes it. */
+enum { CHUNK_STEPS_LEAST = 2 };
+
+/* Kernels of a direction in their order. REST: backward only. */
+typedef enum { CHUNK_PREP, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
+
+/* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
+typedef struct ChunkSize {
+    int keys, rows, values, stages;       /* stages: chunks that a walk has in shared memory at a time */
+    const Formula *when;          /* of the keys; NULL: always */
+    const char *facts;            /* the name of the struct of facts in the kernels' text */
+    struct {
+        const char *name;
+        RefVec refs;
+        int64_t smem;
+        int threads;
+    } kernel[2][CHUNK_KINDS];     /* by direction */
+} ChunkSize;
+
+/* Of one state. */
+typedef struct ChunkWalk {
+    const ChunkCut *cut;
+    ChunkSize size[CHUNK_PADDED];
+    int sizes;
+    /* Buffers, of all chunks: records; the states that they begin with. Backward: the inverses F, the
+     * adjoints of the states that they end with, rows dR and d of the correction. */
+    int records, saved, inverse, ends, corrections, solved;
+} ChunkWalk;
+
+typedef struct ChunkWalks {
+    ChunkWalk *data;
+    int len;
+} ChunkWalks;
+
+const ChunkCuts *chunk_cuts(const Module *m);
+ChunkWalks *chunk_walks(const Program *pr);
+
+/* ---- chunk_sizes.c: as the device library has them, which asserts it in every kernel. */
+
+/* What is counted: what sums are of, and what records and saved states are of; bytes of each. */
+typedef struct ChunkFacts {
+    int real, part;
+    int rows, keys, values, stages;
+    int reads, corrections, writes;       /* corrections: 0 or 1 */
+    bool decays, by_key;
+} ChunkFacts;
+int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
+int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
+int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
+int64_t chunk_record(const ChunkFacts *f);
+
+Dtype chunk_part(const Plan *p);
+ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
+
+/* Chunks of a call. */
+const Formula *chunk_count(const Plan *p, const ChunkSize *s);
+bool chunk_stage(const Plan *p, const Program *pr, int n, FormList *out);
+const Formula *chunk_takes(const Plan *p);
+
+void chunk_print(Plan *p, Program *pr, Buf *cuda);
+
+#endif

@@ -1,0 +1,154 @@
+/* chunk_sizes.c: shared memory of the kernels of schedule chunk, and bytes of a chunk's record, as the device
+ * library has them (cell_device_chunk.cuh and the files beside it, in whose words they are written). The
+ * launch plan needs them as numbers; every kernel's text asserts that they are the library's. */
+#include "chunk_plan.h"
+
+static int64_t carve(int64_t count, int64_t bytes)
+{
+    return (count * bytes + 15) / 16 * 16;
+}
+
+static int64_t windows(const ChunkFacts *f, int64_t width)
+{
+    const int64_t C = f->rows;
+    return 4 * carve(C * width, f->real) + carve((C + 1) * width, f->real) + carve(C / 16 * width, f->real);
+}
+
+/* A matrix in shared memory, of the part's type. */
+static int64_t matrix(const ChunkFacts *f, int64_t rows, int64_t columns)
+{
+    return carve(rows * (columns + 16 / f->part), f->part);
+}
+
+/* Of a matrix with `columns` on tensor cores, from a row to the next: elements. */
+static int64_t pitch(const ChunkFacts *f, int64_t columns)
+{
+    return columns + 16 / f->part;
+}
+
+static int64_t prep_double(const ChunkFacts *f)
+{
+    const int64_t C = f->rows;
+    return 2 * carve(C * (C + 1), f->real) + 2 * carve(C * 17, f->real) + 2 * carve(C, f->real) +
+           (f->decays ? windows(f, f->by_key ? 16 : 1) : 0);
+}
+
+static int64_t prep(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, K = f->keys, u = f->corrections, additions = f->writes + u,
+                  readers = u + f->reads;
+    const int64_t vectors = additions + readers, two = f->part == 2 ? 2 : 1;
+    if (f->real == 8)
+        return prep_double(f);
+    const int64_t wide = C * pitch(f, K), squares = 2 * u * two * C * pitch(f, C);
+    bool early = u && !f->by_key && additions == 1 && f->reads == 1;
+    int64_t parts = early && squares < (vectors - 1) * wide ? vectors * wide
+                                                            : (early ? wide : vectors * wide) + squares;
+    int64_t floats = vectors * C + (f->by_key ? 0 : 20 * u * C);
+    if (f->by_key)
+        floats += 2 * C * (K + 4) + 3 * (C / 16) * K + 20 * readers * additions * C;
+    else if (f->decays)
+        floats += 22 * C;
+    return carve(parts, f->part) + carve(floats, 4);
+}
+
+/* Where a record's rows of numbers begin. */
+static int64_t record_numbers(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, u = f->corrections, w = f->writes, r = f->reads;
+    return f->part * (C * C * (u * r + w * r + u * w) + C * f->keys * (u + (f->by_key ? u + r + w : 0)));
+}
+
+int64_t chunk_record(const ChunkFacts *f)
+{
+    const int64_t vectors = f->corrections + f->writes + f->reads;
+    int64_t n =
+        record_numbers(f) + f->real * ((f->by_key ? 0 : f->rows * vectors) + (f->decays ? f->keys : 0));
+    return (n + 127) / 128 * 128;
+}
+
+/* In double; else on tensor cores, with so many stages. */
+static int64_t walk(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, K = f->keys, u = f->corrections, w = f->writes, r = f->reads;
+    if (f->real == 8)
+        return carve(K * f->values, f->real) + (w + 2 * u) * carve(C * f->values, f->real);
+    int64_t parts = (u * w + (u + w) * r) * C * pitch(f, C) + (2 * u + w + r) * C * pitch(f, K) +
+                    (w + u) * C * pitch(f, f->values);
+    int64_t floats = (chunk_record(f) - record_numbers(f)) / 4 + (f->by_key ? 0 : r * C) + (w + u) * C;
+    int64_t depth = f->part == 2 ? 16 : 8, left = (K / depth + (u + w) * (C / depth)) * 128;
+    return carve(f->stages * parts, f->part) + carve(f->stages * floats, 4) +
+           carve(2 * (f->values / 16) * left, 4);
+}
+
+static int64_t walk_back(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, u = f->corrections, r = f->reads;
+    if (f->real == 4) {
+        int64_t parts =
+            u * r * C * pitch(f, C) + (2 * u + r) * C * pitch(f, f->keys) + r * C * pitch(f, f->values);
+        return carve(f->stages * parts, f->part) +
+               carve(f->stages * ((chunk_record(f) - record_numbers(f)) / 4), 4);
+    }
+    const int64_t slab = f->keys % 64 == 0   ? 64
+                         : f->keys % 32 == 0 ? 32
+                                             : 16,
+                  staged = slab > f->rows ? slab : f->rows;
+    return matrix(f, f->keys, f->values) + (f->reads + f->corrections) * matrix(f, f->rows, f->values) +
+           matrix(f, f->rows, staged);
+}
+
+static int rest_threads(const ChunkFacts *f)
+{
+    return f->rows >= 64 ? 256 : 128;
+}
+
+static int64_t rest(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, B = C / 16, threads = rest_threads(f), warps = threads / 32;
+    const int64_t K = f->keys % 32 || (f->by_key && f->real == 8) ? 16 : f->by_key || f->keys % 64 ? 32 : 64;
+    const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections;
+    const int64_t across = warps / (B < warps ? B : warps), gates = f->by_key ? K : 1;
+    int64_t parts = readers * additions * C * pitch(f, C) + (readers + additions) * C * pitch(f, K) +
+                    (readers + additions) * C * pitch(f, f->values) + 2 * f->values * pitch(f, K);
+    int64_t reals = (readers + 2 * additions) * C + (readers + 2 + additions) * C * across +
+                    additions * C * B + threads;
+    if (f->decays)
+        reals += (3 * C + B) * gates + 2 * C + 1;
+    if (f->decays && !f->by_key)
+        reals += C * 17 + B * B + (C + 1) * (C + 2) / 2;
+    if (f->by_key) {
+        parts += C * pitch(f, K);
+        reals += (2 * readers + 2 * additions + 2) * C * (K + 1) + (B + 1) * B * K + (B + 1) * K;
+    }
+    return carve(parts, f->part) + carve(reals, f->real);
+}
+
+int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)
+{
+    if (kind == CHUNK_REST)
+        return rest_threads(f);
+    bool pairs = kind == CHUNK_WALK && direction == FORWARD && f->real == 4 && f->values > 32;
+    return pairs ? f->values * 4 : CHUNK_THREADS;
+}
+
+/* Forward has no rest. */
+int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind)
+{
+    switch (kind) {
+    case CHUNK_PREP: return prep(f);
+    case CHUNK_WALK: return direction == FORWARD ? walk(f) : walk_back(f);
+    default: return direction == FORWARD ? 0 : rest(f);
+    }
+}
+
+int64_t chunk_most_smem(const ChunkFacts *f)
+{
+    int64_t most = 0;
+    for (int d = 0; d < 2; d++)
+        for (ChunkKind k = 0; k < CHUNK_KINDS; k++) {
+            int64_t n = chunk_smem(f, d, k);
+            most = n > most ? n : most;
+        }
+    return most;
+}

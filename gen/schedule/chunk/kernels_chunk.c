@@ -1,0 +1,430 @@
+/* kernels_chunk.c: the kernels of schedule chunk. In comes what a plan has of them (chunk_plan.c); out goes,
+ * for each, a thin kernel: it finds the head and the chunk, or the values, of its block, says where that
+ * head's operands lie, and calls the device library (cell_device_chunk.cuh). What memory these take is
+ * computed on both sides; the kernels' text asserts that it is the same. */
+#include <string.h>
+
+#include "chunk_plan.h"
+#include "emit/emit.h"
+#include "kernels/kernels.h"
+#include "plan/plan_pass.h"
+
+typedef struct Printing {
+    const ChunkWalk *w;
+    const ChunkSize *s;
+    ChunkKind kind;
+} Printing;
+
+static const Printing *printing(const Kernel *k)
+{
+    return k->of_schedule;
+}
+
+static const char *buffer_name(Kernel *k, int id)
+{
+    const ChunkWalk *w = printing(k)->w;
+    const struct {
+        int id;
+        const char *name;
+    } names[] = { { w->records, "records" },           { w->saved, "saved" },
+                  { w->inverse, "inverse" },           { w->ends, "ends" },
+                  { w->corrections, "d_corrections" }, { w->solved, "corrections" } };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].id == id)
+            return names[i].name;
+    return NULL;
+}
+
+static const KernelHooks hooks = { .all_steps = true, .buffer = buffer_name };
+
+/* ---- where things lie ---- */
+
+/* Texts: of a row's first element at the block's head, and the strides. */
+typedef struct Place {
+    const char *at, *row, *element;
+    bool real;
+    const char *given; /* the pointer, where it may be null; or NULL */
+} Place;
+
+static const char *sum(Kernel *k, const char *a, const char *b)
+{
+    return strcmp(a, "0") == 0 ? b : strcmp(b, "0") == 0 ? a : k_text(k, "%s + %s", a, b);
+}
+
+static const char *times(Kernel *k, const char *a, const Poly *n)
+{
+    return n->is_const && n->value == 1 ? a : k_text(k, "%s * %s", a, k_poly(k, n));
+}
+
+/* The number of the sequence's first row that is walked, among all rows. */
+static const char *first_row(Kernel *k, bool batched, bool timed)
+{
+    const char *of = !batched ? "0" : timed ? "b * dim_T" : "b";
+    return timed && k->p->m->c->reverse ? sum(k, of, "(dim_T - 1)") : of;
+}
+
+static const char *row_stride(Kernel *k, bool timed, const Poly *pitch)
+{
+    return !timed ? "0" : k_text(k, "%s%s", k->p->m->c->reverse ? "-" : "", k_poly(k, pitch));
+}
+
+/* The head's place in a row: `lin`, an element of it, at the indices of the heads. What is behind the heads
+ * is at 0. */
+static const char *head_place(Kernel *k, const IxExpr *lin, const IndexId *axes, int naxes, int heads)
+{
+    for (int i = 0; i < naxes; i++)
+        k->index[axes[i]] = i < heads ? k_text(k, "h%d", i) : "0";
+    const IxExpr *zero = ix_const(k->p->m, poly_const(k->p->m, 0));
+    for (int i = heads; i < naxes; i++)
+        lin = ix_subst(k->p->m, lin, &axes[i], &zero, 1);
+    return ix_text(&k->printer, lin);
+}
+
+static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
+{
+    for (int k = 0; k < lin->nterms; k++)
+        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
+            return lin->terms[k].coef;
+    return poly_const(m, 0);
+}
+
+/* Where the root of a tensor lies that the walk takes. */
+static Place place_of(Kernel *k, TensorId t)
+{
+    Plan *p = k->p;
+    Module *m = p->m;
+    const Read *r = &p->taken[t];
+    const Storage *st = plan_storage(p, k->pr, r);
+    NodeId id = m->tensors.data[t].kind == T_OUTPUT ? m->roots.data[t].output : m->roots.data[t].dinput;
+    const Node root = *k_node(k, id);
+    int heads = printing(k)->w->cut->nheads;
+    const IxExpr *lin = storage_linear(m, r, st);
+    const Poly *pitch = st->pitch      ? st->pitch
+                        : r->is_tensor ? tensor_elements(m, r->id)
+                                       : array_elements(m, r->id);
+    const char *from = k_pointer(k, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, st->dtype);
+    const char *head = k_bare(k, head_place(k, lin, root.axes, root.naxes, heads));
+    const char *row = first_row(k, st->batched, st->timed);
+    Place x = { .row = row_stride(k, st->timed, pitch), .real = st->dtype == p->compute };
+    row = strcmp(row, "0") == 0 ? row : times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, pitch);
+    x.at = sum(k, from, sum(k, row, head));
+    x.given = r->is_tensor && m->tensors.data[r->id].kind == T_DOUT ? from : NULL;
+    x.element = root.naxes > heads ? k_poly(k, coefficient(m, lin, root.axes[root.naxes - 1])) : "0";
+    return x;
+}
+
+/* Where a tensor of all rows lies that the walk writes. */
+static Place rows_place(Kernel *k, TensorId t)
+{
+    Plan *p = k->p;
+    Module *m = p->m;
+    const ChunkCut *c = printing(k)->w->cut;
+    const Tensor *x = &m->tensors.data[t];
+    const Storage *st = &k->pr->tensor[t];
+    const char *head = "0", *row = first_row(k, true, true);
+    const Poly *stride = poly_const(m, 1);
+    for (int i = x->rank - 1; i >= 0; i--) {
+        if (i < c->nheads)
+            head = sum(k, times(k, k_text(k, "h%d", i), stride), head);
+        stride = poly_mul(m, stride, x->axes[i]);
+    }
+    row = times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, stride);
+    const char *to = k_written(k, REF_TENSOR, t, st->dtype);
+    return (Place){ .at = sum(k, to, sum(k, row, head)),
+                    .row = row_stride(k, true, stride),
+                    .element = "1",
+                    .real = st->dtype == p->compute };
+}
+
+/* ---- the fields of cell_chunk ---- */
+
+static void print_rows(Kernel *k, const char *field, const Place *x)
+{
+    if (x->given) { /* a cotangent that the call leaves out is 0 */
+        buf_line(k->out, "if (%s)", x->given);
+        buf_line(k->out, "    %s = { %s, %s, %s, %s };", field, x->at, x->row, x->element,
+                 x->real ? "true" : "false");
+        buf_line(k->out, "else");
+        buf_line(k->out, "    %s = { &%s_zero, 0, 0, true };", field, printing(k)->s->facts);
+        return;
+    }
+    buf_line(k->out, "%s = { %s, %s, %s, %s };", field, x->at, x->row, x->element,
+             x->real ? "true" : "false");
+}
+
+static void print_operand(Kernel *k, const char *field, const ChunkOperand *o)
+{
+    if (!o->is_there)
+        return;
+    Place vector = {
+        .at = k_text(k, "&%s_one", printing(k)->s->facts), .row = "0", .element = "0", .real = true
+    };
+    if (o->vector >= 0)
+        vector = place_of(k, o->vector);
+    print_rows(k, k_text(k, "x.%s.vector", field), &vector);
+    if (o->number >= 0) {
+        Place number = place_of(k, o->number);
+        buf_line(k->out, "x.%s.number = { %s, %s, %s, %.17g };", field, number.at, number.row,
+                 number.real ? "true" : "false", o->scale);
+    } else {
+        buf_line(k->out, "x.%s.number = { nullptr, 0, true, %.17g };", field, o->scale);
+    }
+}
+
+static const Poly *state_stride(const Plan *p, const ChunkCut *c, int axis)
+{
+    const Tensor *t = &p->m->tensors.data[c->state];
+    const Poly *n = poly_const(p->m, 1);
+    for (int i = t->rank - 1; i > axis; i--)
+        n = poly_mul(p->m, n, t->axes[i]);
+    return n;
+}
+
+/* The block's part of a buffer that has `each` elements for a chunk. */
+static const char *of_head(Kernel *k, int buffer, const char *each)
+{
+    const char *p = k_written(k, REF_BUFFER, buffer, chunk_part(k->p));
+    return k_text(k, "%s + (b * heads + head) * chunks * (%s)", p, each);
+}
+
+static void print_state(Kernel *k, const char *field, const char *p)
+{
+    Module *m = k->p->m;
+    const ChunkCut *c = printing(k)->w->cut;
+    const char *head = times(k, "b", tensor_elements(m, c->state));
+    for (int i = 0; i < c->nheads; i++)
+        head = sum(k, head, times(k, k_text(k, "h%d", i), state_stride(k->p, c, c->heads[i])));
+    const char *value = c->nvalues ? k_poly(k, state_stride(k->p, c, c->values[c->nvalues - 1])) : "0";
+    buf_line(k->out, "%s = { %s ? (void *)(%s + %s) : nullptr, %s, %s, true };", field, p, p, head,
+             k_poly(k, state_stride(k->p, c, c->key)), value);
+}
+
+/* ---- kernels ---- */
+
+static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, Buf *out)
+{
+    const ChunkCut *c = w->cut;
+    unsigned known = 0, before = 0;
+    for (int i = 0; i < c->added.len; i++)
+        known |= (unsigned)c->added.data[i].known.is_there << i;
+    for (int i = 0; i < c->reads.len; i++)
+        before |= (unsigned)c->reads.data[i].before << i;
+    const char *real = p->compute == DT_F64 ? "double" : "float";
+    buf_line(out, "struct %s {", s->facts);
+    buf_line(out, "    typedef %s Real;", real);
+    buf_line(out, "    typedef %s Part;", k_type(chunk_part(p)));
+    buf_line(out, "    typedef %s Store;", k_type(p->dtype));
+    buf_line(out,
+             "    static constexpr int rows = %d, keys = %d, values = %d, additions = %d, reads = %d, "
+             "corrected = %d, known = %u, "
+             "before = %u, decay = %d, stages = %d;",
+             s->rows, s->keys, s->values, c->added.len, c->reads.len, c->corrected >= 0, known, before,
+             c->decay < 0 ? 0
+             : c->by_key  ? 2
+                          : 1,
+             s->stages);
+    buf_line(out, "};");
+    ChunkFacts f = chunk_facts(p, c, s);
+    const struct {
+        const char *what;
+        int64_t n;
+    } same[] = { { "cell_chunk_record<%s>::bytes", chunk_record(&f) },
+                 { "cell_chunk_prep<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_PREP) },
+                 { "cell_chunk_walker<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_WALK) },
+                 { "cell_chunk_back_walker<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_WALK) },
+                 { "cell_chunk_rester<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_REST) },
+                 { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
+                 { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) } };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        buf_line(out, "static_assert(%s == %lld, \"the compiler has another number\");",
+                 intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
+    buf_line(out, "[[maybe_unused]] static __device__ const %s %s_zero = 0, %s_one = 1;\n", real, s->facts,
+             s->facts);
+}
+
+static void print_head(Kernel *k)
+{
+    Module *m = k->p->m;
+    const ChunkCut *c = printing(k)->w->cut;
+    const Poly *stride = poly_const(m, 1);
+    for (int i = c->nheads - 1; i >= 0; i--) {
+        const Poly *n = m->tensors.data[c->state].axes[c->heads[i]];
+        const char *digit =
+            stride->is_const && stride->value == 1 ? "head" : k_text(k, "head / %s", k_poly(k, stride));
+        buf_line(k->out, "[[maybe_unused]] const int64_t h%d = %s;", i,
+                 i ? k_text(k, "%s %% %s", digit, k_poly(k, n)) : digit);
+        stride = poly_mul(m, stride, n);
+    }
+}
+
+static void print_operands(Kernel *k)
+{
+    const ChunkCut *c = printing(k)->w->cut;
+    if (c->decay >= 0) {
+        Place decay = place_of(k, c->decay);
+        print_rows(k, "x.decay", &decay);
+    }
+    for (int i = 0; i < c->added.len; i++) {
+        print_operand(k, k_text(k, "addition[%d].column", i), &c->added.data[i].column);
+        print_operand(k, k_text(k, "addition[%d].known", i), &c->added.data[i].known);
+        print_operand(k, k_text(k, "addition[%d].weight", i), &c->added.data[i].weight);
+    }
+    for (int i = 0; i < c->reads.len; i++)
+        print_operand(k, k_text(k, "read[%d]", i), &c->reads.data[i].weight);
+}
+
+static void print_walk(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const ChunkCut *c = x->w->cut;
+    for (int i = 0; i < c->reads.len; i++) {
+        Place to = rows_place(k, c->reads.data[i].given);
+        print_rows(k, k_text(k, "x.result[%d]", i), &to);
+    }
+    RefKind from = k->p->own_ends ? REF_TENSOR : REF_INITIAL;
+    print_state(k, "x.from", k_pointer(k, from, c->state, k->p->compute));
+    print_state(k, "x.to", k_written(k, REF_FINAL, c->state, k->p->compute));
+    const char *saved = k_written(k, REF_BUFFER, x->w->saved, chunk_part(k->p));
+    buf_line(k->out, "x.saved = %s ? %s : nullptr;", saved, of_head(k, x->w->saved, "x.keys * x.values"));
+}
+
+/* What forward and backward have of the recurrence. */
+static void print_chunk(Kernel *k)
+{
+    const Printing *x = printing(k);
+    buf_line(k->out, "cell_chunk<%s> x = {};", x->s->facts);
+    buf_line(k->out, "x.keys = %s, x.values = %s, x.steps = x.length = dim_T;",
+             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)));
+    buf_line(k->out,
+             "x.records = (unsigned char *)%s + (b * heads + head) * chunks * cell_chunk_record<%s>::bytes;",
+             k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p)), x->s->facts);
+    if (k->pr->dir == BACKWARD && x->w->inverse >= 0) {
+        int parts = chunk_part(k->p) == k->p->compute ? 1 : 2;
+        buf_line(k->out, "x.inverse = %s;",
+                 of_head(k, x->w->inverse, k_text(k, "%d", x->s->rows * x->s->rows * parts)));
+    }
+    print_operands(k);
+}
+
+static TensorId cotangent_of(const Module *m, TensorId of)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_DOUT && m->tensors.data[t].of == of)
+            return t;
+    return -1;
+}
+
+static void print_gradient(Kernel *k, const char *field, TensorId of)
+{
+    TensorId t = of < 0 ? -1 : cotangent_of(k->p->m, of);
+    if (t < 0)
+        return;
+    Place x = rows_place(k, t);
+    buf_line(k->out, "g.%s = { %s, %s, %s, %s };", field, x.at, x.row, x.element, x.real ? "true" : "false");
+}
+
+static void print_gradients(Kernel *k, const char *field, const ChunkOperand *o)
+{
+    if (!o->is_there)
+        return;
+    print_gradient(k, k_text(k, "%s.vector", field), o->vector);
+    print_gradient(k, k_text(k, "%s.number", field), o->number);
+}
+
+static void print_rest(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const ChunkCut *c = x->w->cut;
+    for (int i = 0; i < c->added.len; i++) {
+        print_gradients(k, k_text(k, "column[%d]", i), &c->added.data[i].column);
+        print_gradients(k, k_text(k, "known[%d]", i), &c->added.data[i].known);
+        print_gradients(k, "weight", &c->added.data[i].weight);
+    }
+    for (int i = 0; i < c->reads.len; i++)
+        print_gradients(k, k_text(k, "read[%d]", i), &c->reads.data[i].weight);
+    print_gradient(k, "decay", c->decay);
+    if (c->corrected < 0)
+        return;
+    buf_line(k->out, "g.solved = %s;", of_head(k, x->w->solved, k_text(k, "%d * x.values", x->s->rows)));
+}
+
+static void print_backward(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const ChunkCut *c = x->w->cut;
+    buf_line(k->out, "x.saved = %s;", of_head(k, x->w->saved, "x.keys * x.values"));
+    buf_line(k->out, "cell_chunk_backward<%s> g = { .of = x };", x->s->facts);
+    for (int i = 0; i < c->reads.len; i++) {
+        Place from = place_of(k, c->reads.data[i].given);
+        print_rows(k, k_text(k, "g.cotangent[%d]", i), &from);
+    }
+    buf_line(k->out, "g.ends = %s;", of_head(k, x->w->ends, "x.keys * x.values"));
+    if (c->corrected >= 0)
+        buf_line(k->out, "g.corrections = %s;",
+                 of_head(k, x->w->corrections, k_text(k, "%d * x.values", x->s->rows)));
+    if (x->kind == CHUNK_REST) {
+        print_rest(k);
+        return;
+    }
+    print_state(k, "g.last", k_pointer(k, REF_DFINAL, c->state, k->p->compute));
+    print_state(k, "g.first", k_written(k, k->p->own_ends ? REF_DINIT : REF_CARRY, c->state, k->p->compute));
+    if (k->p->own_ends)
+        buf_line(k->out, "g.adds = args.flags & CELL_KERNEL_ACCUMULATE;");
+}
+
+static void body(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const ChunkCut *c = x->w->cut;
+    bool by_chunk = x->kind != CHUNK_WALK, back = k->pr->dir == BACKWARD;
+    const char *each = by_chunk ? "chunks" : "blocks", *one = by_chunk ? "chunk" : "block";
+    buf_line(k->out, "const int64_t heads = %s, chunks = cell_chunk_count(dim_T, %d);",
+             k_bare(k, k_poly(k, c->n_heads)), x->s->rows);
+    if (!by_chunk)
+        buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", k_poly(k, c->n_values), x->s->values - 1,
+                 x->s->values);
+    k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * %s; n += cell_block_count(0))",
+           each);
+    buf_line(k->out, "const int64_t %s = n %% %s, head = n / %s %% heads, b = n / %s / heads;", one, each,
+             each, each);
+    print_head(k);
+    print_chunk(k);
+    if (x->kind == CHUNK_PREP) {
+        buf_line(k->out, "cell_chunk_prepare<%s>(x, chunk);", x->s->facts);
+    } else if (back) {
+        print_backward(k);
+        if (by_chunk)
+            buf_line(k->out, "cell_chunk_finish<%s>(g, chunk);", x->s->facts);
+        else
+            buf_line(k->out, "cell_chunk_walk_back<%s>(g, block * %d);", x->s->facts, x->s->values);
+    } else {
+        print_walk(k);
+        buf_line(k->out, "cell_chunk_walk<%s>(x, block * %d);", x->s->facts, x->s->values);
+    }
+    buf_line(k->out, "cell_barrier();");
+    k_close(k);
+}
+
+static void print_kernel(Plan *p, Program *pr, const ChunkWalk *w, ChunkSize *s, ChunkKind kind, Buf *cuda)
+{
+    Printing x = { w, s, kind };
+    Kernel k = kernel_new(p, pr, NULL, &s->kernel[pr->dir][kind].refs, cuda);
+    k.threads = s->kernel[pr->dir][kind].threads;
+    k.hooks = &hooks;
+    k.of_schedule = &x;
+    k_print(&k, s->kernel[pr->dir][kind].name, body);
+    kernel_release(&k);
+}
+
+void chunk_print(Plan *p, Program *pr, Buf *cuda)
+{
+    ChunkWalks *all = chunk_walks(pr);
+    for (int i = 0; i < all->len; i++)
+        for (int n = 0; n < all->data[i].sizes; n++) {
+            ChunkSize *s = &all->data[i].size[n];
+            if (pr->dir == FORWARD)
+                print_facts(p, &all->data[i], s, cuda);
+            for (ChunkKind kind = 0; kind < CHUNK_KINDS - (pr->dir == FORWARD); kind++)
+                print_kernel(p, pr, &all->data[i], s, kind, cuda);
+        }
+}

@@ -1,0 +1,396 @@
+/* outer.c: the cut of a step for schedule chunk. In comes a module in normal form without its adjoint; out
+ * goes the same one without the recurrence of its states: their operands are outputs, their reads are inputs,
+ * and the states have no next value. So differentiate gives the adjoint of all that stands around the walk:
+ * the cotangent of an operand (T_DOUT) is what the walk's backward leaves, the gradient of a read (dinput)
+ * what it takes. Guaranteed: an operand depends on no state. */
+#include "ir/rewrite.h"
+#include "outer.h"
+#include "terms.h"
+
+typedef struct Cut {
+    Module *m;
+    const ChunkComponent *k;
+    ChunkCut *to;
+    NodeId *replaced; /* per node that there was, `nodes` of them: what stands in its place, or -1 */
+    NodeId nodes;
+    const Reason *why;
+} Cut;
+
+static const Node *at(const Cut *c, NodeId id)
+{
+    return &c->m->nodes.data[id];
+}
+
+static const char *state_name(const Cut *c)
+{
+    return c->m->tensors.data[c->k->states[0]].name;
+}
+
+static bool refuse(Cut *c, const char *why)
+{
+    if (!c->why)
+        c->why = reason_at(c->m, c->m->tensors.data[c->k->states[0]].span, "state `%s` has %s", state_name(c),
+                           why);
+    return false;
+}
+
+/* ---- operands ---- */
+
+static bool is_one(const Cut *c, NodeId id)
+{
+    return at(c, id)->kind == N_CONST && at(c, id)->value == 1;
+}
+
+/* Takes constants out of the product. */
+static NodeId without_scale(const Cut *c, NodeId id, double *scale)
+{
+    const Node *n = at(c, id);
+    if (n->kind == N_CONST) {
+        *scale *= n->value;
+        return -1;
+    }
+    if (n->kind == N_MAP && n->op == OP_NEG) {
+        *scale = -*scale;
+        return without_scale(c, n->args[0], scale);
+    }
+    if (n->kind == N_MAP && n->op == OP_MUL && at(c, n->args[0])->kind == N_CONST) {
+        *scale *= at(c, n->args[0])->value;
+        return without_scale(c, n->args[1], scale);
+    }
+    return id;
+}
+
+static Dtype compute_type(const Module *m)
+{
+    return m->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+}
+
+static TensorId new_tensor(Cut *c, TensorKind kind, const char *name, const IndexId *axes, int n)
+{
+    Module *m = c->m;
+    const Poly **extents = arena_alloc(m->arena, sizeof *extents * (size_t)(n + 1));
+    for (int i = 0; i < n; i++)
+        extents[i] = m->indices.data[axes[i]].extent;
+    Tensor t = { .name = name,
+                 .kind = kind,
+                 .of = -1,
+                 .dtype = compute_type(m),
+                 .rank = n,
+                 .axes = extents,
+                 .chunk = true,
+                 .span = m->tensors.data[c->k->states[0]].span };
+    return module_tensor(m, t);
+}
+
+static bool is_read(const Node *n)
+{
+    return n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY;
+}
+
+static bool has_index(const IndexId *axes, int n, IndexId i)
+{
+    for (int k = 0; k < n; k++)
+        if (axes[k] == i)
+            return true;
+    return false;
+}
+
+/* The value as an output over the given axes. What is no plain read is an array over what it varies over, so
+ * that it is made once for all places that share it. */
+static TensorId output_of(Cut *c, NodeId value, const IndexId *axes, int n, const char *name)
+{
+    Module *m = c->m;
+    Node v = *at(c, value);
+    Span span = m->tensors.data[c->k->states[0]].span;
+    module_at(m, span, NULL);
+    if (!is_read(&v)) {
+        IndexId own[MAX_STATE_AXES];
+        int n_own = 0;
+        for (int i = 0; i < n; i++)
+            if (has_index(v.axes, v.naxes, axes[i]))
+                own[n_own++] = axes[i];
+        if (n_own < n)
+            value = node_array(m, value, own, n_own, name, span);
+    }
+    TensorId t = new_tensor(c, T_OUTPUT, name, axes, n);
+    m->roots.data[t].output = node_array(m, value, axes, n, name, span);
+    return t;
+}
+
+/* The axes of the heads; and behind them the key's, or the values'. */
+static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
+{
+    const ChunkCut *x = c->to;
+    int n = 0;
+    for (int i = 0; i < x->nheads; i++)
+        out[n++] = c->k->axes[x->heads[i]];
+    if (key)
+        out[n++] = c->k->axes[x->key];
+    for (int i = 0; i < x->nvalues && values; i++)
+        out[n++] = c->k->axes[x->values[i]];
+    return n;
+}
+
+static bool varies_within(const Cut *c, NodeId id, const IndexId *axes, int n)
+{
+    for (int i = 0; i < at(c, id)->naxes; i++)
+        if (!has_index(axes, n, at(c, id)->axes[i]))
+            return false;
+    return true;
+}
+
+/* The vector with the key's own index in place of the one that sums over keys have. */
+static NodeId at_key(Cut *c, NodeId id)
+{
+    const IxExpr *to = ix_index(c->m, c->k->axes[c->k->key]);
+    return node_subst(c->m, id, &c->k->mixed, &to, 1);
+}
+
+/* A value of a row as an output; refused where it is no matter of one state's heads, keys and values. */
+static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *name, TensorId *out)
+{
+    IndexId axes[MAX_STATE_AXES];
+    int n = axes_of(c, key, values, axes);
+    if (at(c, id)->dep & DEP_STATE)
+        return refuse(c, "an operand that depends on another state");
+    if (!varies_within(c, id, axes, n))
+        return refuse(c, "several reads of one place of its heads");
+    *out = output_of(c, id, axes, n, name);
+    return true;
+}
+
+/* number * vector, from one ChunkVector; or, from several, their sum as one vector. */
+static bool take_operand(Cut *c, const ChunkVectors *from, bool key, const char *name, ChunkOperand *out)
+{
+    Module *m = c->m;
+    NodeId vector = -1;
+    *out = (ChunkOperand){ .is_there = from->len > 0, .scale = 1, .number = -1, .vector = -1 };
+    if (from->len == 0)
+        return true;
+    if (from->len == 1) {
+        NodeId number = without_scale(c, from->data[0].number, &out->scale);
+        vector = without_scale(c, at_key(c, from->data[0].vector), &out->scale);
+        if (number >= 0 &&
+            !take_value(c, number, false, false, intern_f(m->c, "%s_number", name), &out->number))
+            return false;
+        return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
+    }
+    for (int i = 0; i < from->len; i++) {
+        NodeId number = from->data[i].number, x = at_key(c, from->data[i].vector);
+        x = is_one(c, number) ? x : node_map2(m, OP_MUL, number, x);
+        vector = vector < 0 ? x : node_map2(m, OP_ADD, vector, x);
+    }
+    return take_value(c, vector, key, !key, name, &out->vector);
+}
+
+static bool take_addition(Cut *c, const ChunkAddition *a, int n)
+{
+    Module *m = c->m;
+    ChunkAdded x;
+    bool ok =
+        take_operand(c, &a->columns, true, intern_f(m->c, "%s_column%d", state_name(c), n), &x.column) &&
+        take_operand(c, &a->known, false, intern_f(m->c, "%s_known%d", state_name(c), n), &x.known) &&
+        take_operand(c, &a->weights, true, intern_f(m->c, "%s_weight%d", state_name(c), n), &x.weight);
+    if (ok && x.weight.is_there) {
+        if (c->to->corrected >= 0)
+            return refuse(c, "several corrections in a step");
+        c->to->corrected = n;
+    }
+    if (ok)
+        vec_push(m->arena, &c->to->added, x);
+    return ok;
+}
+
+static bool take_update(Cut *c, const ChunkUpdate *u)
+{
+    if (u->per_value >= 0)
+        return refuse(c, "a decay per value");
+    if (u->decays) {
+        const char *name = intern_f(c->m->c, "%s_decay", state_name(c));
+        NodeId decay = u->decay[0] < 0 ? node_const(c->m, 0) : u->decay[0];
+        if (!take_value(c, decay, u->by_key, false, name, &c->to->decay))
+            return false;
+        c->to->by_key = u->by_key;
+    }
+    for (int i = 0; i < u->additions.len; i++)
+        if (!take_addition(c, &u->additions.data[i], i))
+            return false;
+    return true;
+}
+
+/* ---- reads ---- */
+
+/* The value at the places of a sum, in place of the state's axes. */
+static NodeId at_places(Cut *c, NodeId id, const ChunkSum *sum)
+{
+    IndexId from[MAX_STATE_AXES];
+    const IxExpr *to[MAX_STATE_AXES];
+    int n = 0;
+    for (int i = 0; i < c->to->rank; i++)
+        if (sum->places[i]) {
+            from[n] = c->k->axes[i];
+            to[n++] = sum->places[i];
+        }
+    return node_subst(c->m, id, from, to, n);
+}
+
+static NodeId load_read(Cut *c, TensorId read, const ChunkSum *sum)
+{
+    const ChunkCut *x = c->to;
+    const IxExpr *map[MAX_STATE_AXES];
+    int n = 0;
+    for (int i = 0; i < x->nheads; i++)
+        map[n++] = sum->places[x->heads[i]];
+    for (int i = 0; i < x->nvalues; i++)
+        map[n++] = sum->places[x->values[i]];
+    return node_load(c->m, read, map, n);
+}
+
+static NodeId add(Module *m, NodeId a, NodeId b)
+{
+    return a < 0 ? b : node_map2(m, OP_ADD, a, b);
+}
+
+/* Parts of a read at the same state, times the same scale: one read of the walk. */
+static bool take_given(Cut *c, const ChunkRead *r, int first, bool *taken, ChunkGiven *out)
+{
+    const ChunkPart *x = &r->parts.data[first];
+    ChunkVectors weights = { 0 };
+    const char *name = intern_f(c->m->c, "%s_query%d", state_name(c), c->to->reads.len);
+    IndexId axes[MAX_STATE_AXES];
+    for (int i = first; i < r->parts.len; i++)
+        if (r->parts.data[i].update == x->update && r->parts.data[i].scale == x->scale) {
+            vec_push(c->m->arena, &weights, r->parts.data[i].weight);
+            taken[i] = true;
+        }
+    out->before = x->update == 0;
+    if (!take_operand(c, &weights, true, name, &out->weight))
+        return false;
+    out->given = new_tensor(c, T_INPUT, intern_f(c->m->c, "%s_read%d", state_name(c), c->to->reads.len), axes,
+                            axes_of(c, false, true, axes));
+    vec_push(c->m->arena, &c->to->reads, *out);
+    return true;
+}
+
+/* What stands in place of its sums. */
+static bool take_read(Cut *c, const ChunkRead *r)
+{
+    Module *m = c->m;
+    bool *taken = arena_alloc(m->arena, (size_t)r->parts.len + 1);
+    NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)(r->sums.len + 1));
+    for (int s = 0; s < r->sums.len; s++)
+        value[s] = r->known < 0 ? -1 : at_places(c, r->known, &r->sums.data[s]);
+    if (r->known >= 0 && (at(c, r->known)->dep & DEP_STATE))
+        return refuse(c, "a read beside what depends on another state");
+    for (int i = 0; i < r->parts.len; i++) {
+        ChunkGiven g;
+        if (taken[i])
+            continue;
+        if (!take_given(c, r, i, taken, &g))
+            return false;
+        for (int s = 0; s < r->sums.len; s++) {
+            NodeId x = load_read(c, g.given, &r->sums.data[s]), scale = r->parts.data[i].scale;
+            if (scale >= 0 && (at(c, scale)->dep & DEP_STATE))
+                return refuse(c, "a read beside what depends on another state");
+            if (scale >= 0)
+                x = node_map2(m, OP_MUL, at_places(c, scale, &r->sums.data[s]), x);
+            value[s] = add(m, value[s], x);
+        }
+    }
+    for (int s = 0; s < r->sums.len; s++)
+        c->replaced[r->sums.data[s].node] = value[s];
+    return true;
+}
+
+/* ---- one state ---- */
+
+static void take_axes(Cut *c)
+{
+    Module *m = c->m;
+    const ChunkComponent *k = c->k;
+    ChunkCut *x = c->to;
+    x->heads = arena_alloc(m->arena, sizeof *x->heads * (size_t)(k->rank + 1));
+    x->values = arena_alloc(m->arena, sizeof *x->values * (size_t)(k->rank + 1));
+    x->n_heads = x->n_values = poly_const(m, 1);
+    x->n_keys = m->indices.data[k->axes[k->key]].extent;
+    for (int i = 0; i < k->rank; i++) {
+        const Poly *n = m->indices.data[k->axes[i]].extent;
+        if (i != k->key && k->is_head[i]) {
+            x->heads[x->nheads++] = i;
+            x->n_heads = poly_mul(m, x->n_heads, n);
+        } else if (i != k->key) {
+            x->values[x->nvalues++] = i;
+            x->n_values = poly_mul(m, x->n_values, n);
+        }
+    }
+}
+
+static bool cut_state(Cut *c)
+{
+    const ChunkComponent *k = c->k;
+    *c->to =
+        (ChunkCut){ .state = k->states[0], .rank = k->rank, .key = k->key, .decay = -1, .corrected = -1 };
+    if (k->nstates > 1)
+        return refuse(c, "a step in which several states feed one another");
+    if (k->updates.len > 1)
+        return refuse(c, "several updates in a step");
+    take_axes(c);
+    if (!take_update(c, &k->updates.data[0]))
+        return false;
+    for (int i = 0; i < k->reads.len; i++)
+        if (!take_read(c, &k->reads.data[i]))
+            return false;
+    return true;
+}
+
+static NodeId put_reads(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    const Cut *c = r->data;
+    (void)whole;
+    return old < c->nodes && c->replaced[old] >= 0 ? c->replaced[old] : rebuilt;
+}
+
+/* What is in the way of one component; NULL: nothing. */
+static const Reason *refused(const Module *m, const ChunkComponent *k)
+{
+    const Tensor *t = &m->tensors.data[k->states[0]];
+    if (k->verdict == CHUNK_REFUSED || k->verdict == CHUNK_ELEMENTS)
+        return reason_at(m, k->why ? k->at : t->span, "state `%s`: %s", t->name,
+                         k->why ? k->why : "each element is linear in itself alone, which is for `scan`");
+    if (k->key < 0)
+        return reason_at(m, t->span, "state `%s` is read by no sum over one of its axes", t->name);
+    return NULL;
+}
+
+const Reason *chunk_cut(Module *m, ChunkCuts *out)
+{
+    int tensors = m->tensors.len;
+    ChunkForm f = chunk_find(m);
+    const Reason *no = f.ncomponents ? NULL : reason(m, "it has no state");
+    for (int i = 0; i < f.ncomponents && !no; i++)
+        no = refused(m, &f.components[i]);
+    Cut c = { .m = m, .why = no, .nodes = m->nodes.len };
+    c.replaced = arena_alloc(m->arena, sizeof *c.replaced * ((size_t)c.nodes + 1));
+    for (NodeId id = 0; id < c.nodes; id++)
+        c.replaced[id] = -1;
+    for (int i = 0; i < f.ncomponents && !c.why; i++) {
+        ChunkCut x;
+        c.k = &f.components[i];
+        c.to = &x;
+        if (cut_state(&c))
+            vec_push(m->arena, out, x);
+    }
+    module_at(m, m->span, NULL);
+    if (c.why) {
+        m->tensors.len = m->roots.len = tensors;
+        return c.why;
+    }
+    for (int i = 0; i < out->len; i++) {
+        m->tensors.data[out->data[i].state].chunk = true;
+        m->roots.data[out->data[i].state].next = -1;
+    }
+    Rewrite r = { .m = m, .hook = put_reads, .data = &c };
+    rewrite_roots(&r);
+    module_at(m, m->span, NULL);
+    return NULL;
+}

@@ -1,0 +1,47 @@
+/* outer.h: the cut of a step, for schedule chunk (outer.c). The recurrences of states that can go in chunks
+ * are taken out of the module: what they are made of becomes outputs (operands), the sums over their states
+ * inputs (reads), and what is left is a step without these states, the outer module. A row of a walk in
+ * chunks, for each place of the heads, is then
+ *
+ *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
+ *
+ * with the names of chunk.h, in which every vector is made of three: scale * number * vector. */
+#ifndef CELLC_CHUNK_OUTER_H
+#define CELLC_CHUNK_OUTER_H
+
+#include "chunk.h"
+#include "plan/reason.h"
+
+/* Tensors of the outer module, of Tensor.chunk; -1: 1, or of a decay none. A number has the axes of the
+ * heads, a vector those and behind them the key's or the values'. */
+typedef struct ChunkOperand {
+    bool is_there;                /* z and w: there is one */
+    double scale;
+    TensorId number, vector;
+} ChunkOperand;
+
+typedef struct ChunkAdded { ChunkOperand column, known, weight; } ChunkAdded;     /* c, z, w */
+
+/* given: what is read, with the axes of the heads and behind them the values'. */
+typedef struct ChunkGiven { ChunkOperand weight; TensorId given; bool before; } ChunkGiven;
+
+/* One state. Axes are its own, by number. */
+typedef struct ChunkCut {
+    TensorId state;
+    int rank, key;
+    int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
+    int *values, nvalues;         /* likewise */
+    const Poly *n_heads, *n_keys, *n_values;
+    TensorId decay;               /* -1: none */
+    bool by_key;
+    struct { ChunkAdded *data; int len, cap; } added;
+    int corrected;                /* which of them has a w; -1: none */
+    struct { ChunkGiven *data; int len, cap; } reads;
+} ChunkCut;
+typedef struct ChunkCuts { ChunkCut *data; int len, cap; } ChunkCuts;
+
+/* Cuts a module that is simplified and has no adjoint yet. Else the reason: the module is as it was then, but
+ * for nodes that nothing needs. */
+const Reason *chunk_cut(Module *m, ChunkCuts *out);
+
+#endif
