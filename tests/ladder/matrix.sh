@@ -127,7 +127,7 @@ TYPES=bf16 SUFFIX=_pairs instance hgrn scan "3,70 2,133" --dim D=10 --lengths
 # Copies of 16 bytes: blocks with units of two sequences, and with none at their end.
 TYPES="bf16 f16" SUFFIX=_wide instance hgrn scan "$pairs 3,264 2,290" --dim D=24
 # So many units that a block has 64.
-TYPES=bf16 SUFFIX=_many instance hgrn scan "683,70" --dim D=24
+TYPES=bf16 SUFFIX=_many instance hgrn scan "683,17 gpu:683,70" --dim D=24
 TYPES=f16 SUFFIX=_many instance hgrn scan "432,17" --dim D=38
 TYPES=bf16 SUFFIX=_wide instance hgrn scan "2,70 1,133" --dim D=40 --reverse
 TYPES=bf16 SUFFIX=_wide instance hgrn scan "3,70 2,133" --dim D=8 --lengths
@@ -281,7 +281,7 @@ TYPES="f32 bf16" instance e88 tile "3,37,5,2 2,18,5,1" --dim N=32 --dim V=32 --l
 TYPES="f32 bf16" instance e88 tile "3,21,5,2" --dim N=32 --dim V=32 --lengths --reverse
 # Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
 TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
-TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed
+TYPES="f32 f64" instance e79 tile:cluster=4 "$few 1,40,4 gpu:3,40,4" --dim N=33 --set bias=fixed
 # One sequence leaves three of the emulator's four multiprocessors idle, two do not.
 TYPES="f32 bf16" instance e79 tile "1,19,4 2,9,4" --dim N=72 --set bias=input
 TYPES=f32 instance e79 tile:cluster=8 "$few" --dim N=17 --set bias=none --reverse
@@ -345,9 +345,8 @@ for bias in fixed none input; do
     TYPES=bf16 instance e79 tile "2,7,5" --dim N=64 --set bias=$bias
 done
 TYPES=f32 instance e79 tile "2,11,5" --dim N=32 --set bias=input
-for n in 96 128; do
-    TYPES=bf16 instance e79 tile "2,4,5" --dim N=$n --set bias=fixed
-done
+TYPES=bf16 instance e79 tile "2,4,5" --dim N=96 --set bias=fixed
+TYPES=bf16 instance e79 tile "1,4,5 gpu:2,4,5" --dim N=128 --set bias=fixed
 for spec in delta gated_delta linear_attention; do
     TYPES=bf16 instance $spec tile "2,23,2 3,5,2 gpu:70,5,2" --dim N=64 --dim V=64
 done

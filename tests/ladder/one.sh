@@ -6,7 +6,8 @@
 # of the kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its
 # sources differ. What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped. In a suite
 # that keeps verdicts (verdicts.sh) an instance whose verdict is there is not built. With AS=WORD it makes a
-# second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
+# second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it. DIR/NAME/took: the CPU
+# time of its build, and of both.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -48,13 +49,13 @@ kernels() {
     fi
 }
 
-# On the emulator most sizes are small, and optimising takes longer than it saves. Where the kernels are not
-# instrumented, the reference is optimised as users have it, for the first instance of each spec.
+# On the emulator most sizes are small, and optimising takes longer than it saves. With AS_USERS=1 the reference is
+# optimised as users have it, for the first instance of each spec.
 level=2 reference=2
 if [[ $BACKEND == emulated ]]; then
     level=0 reference=0
     is_large && level=1 reference=1
-    [[ ${EMU_SANITIZE:-1} == 0 && $name == "$(awk -v cell="$cell" '$2 == cell { print $1; exit }' "$list")" ]] && reference=2
+    [[ -n ${AS_USERS:-} && $name == "$(awk -v cell="$cell" '$2 == cell { print $1; exit }' "$list")" ]] && reference=2
 fi
 
 build() {
@@ -104,10 +105,12 @@ if [[ -n ${COMPILE:-} ]]; then
     exit 0
 fi
 [[ -z ${AS:-} ]] || exit 0
+times >"$dir/took"                    # of its processes so far: user and system, in the second line
 # shellcheck disable=SC2086
 LADDER_DECIDED=${LADDER_DECIDED:-1} ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
     "$dir/ladder.$BACKEND" $sizes >"$log" 2>&1
 rc=$?
+times >>"$dir/took"
 last=$(tail -n 1 "$log")
 if [[ $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     grep '^FAIL' "$log" | head -n "${LINES_PER_INSTANCE:-6}"

@@ -15,7 +15,7 @@ build=${BUILD:-build}
 export CC=${CC:-cc} CXX=${CXX:-$(command -v g++ || command -v clang++ || true)}
 work=$build/tests/mutation
 cellc=$build/cellc-mutated       # beside cellc: it finds the runtime as cellc does
-mkdir -p "$work/common" "$work/objects"
+mkdir -p "$work/common" "$work/sanitized" "$work/objects"
 flags=
 [[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
@@ -56,7 +56,8 @@ same-weight      tests/constructs/complex_values.cell
 END
 }
 
-# The same with a schedule and the sizes B,T,dims... of tests/ladder; in f64, unless a type is given.
+# The same with a schedule and the sizes B,T,dims... of tests/ladder; in f64, unless a type is given. Kernels are compiled without
+# AddressSanitizer, which takes twice the time, but for the bugs that it alone sees: "asan".
 kernels() {
     cat <<'END'
 same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
@@ -159,9 +160,13 @@ check_shared() {
 # The kernels must build, run, and differ from the reference or be stopped by the emulator: exactly with a
 # bug.
 check_kernels() {
-    local name=$1 line=$2 spec options sizes instance dir last
+    local name=$1 line=$2 spec options sizes instance dir last common=$work/common
     read -r spec options <<<"${line%% | *}"
-    sizes=${line##* | }
+    line=${line#* | }
+    sizes=${line%% | *}
+    export EMU_SANITIZE=0
+    [[ $line == *" | asan" ]] && EMU_SANITIZE=1 common=$work/sanitized
+    export EMU_HEADER=$common/header
     instance=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${name}_$spec$options")
     dir=${work:?}/$instance.one
     rm -rf "$dir" && mkdir -p "$dir"
@@ -172,7 +177,7 @@ check_kernels() {
         return
     fi
     echo "$instance $(basename "$spec" .cell) $sizes" >"$dir/list"
-    last=$(LADDER_FIRST=1 LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
+    last=$(LADDER_FIRST=1 LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$common" | tail -n 1)
     if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
         echo "FAIL $name: $spec $options: $last"
     elif [[ $name == - ]]; then
@@ -205,12 +210,15 @@ with_and_without "$(shared)" |
 
 sanitize="-fsanitize=address,undefined"
 if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/probe" - 2>/dev/null; then
-    bash tests/emulator/build.sh lib "$work/common" || { echo "0 passed, 1 failed"; exit 1; }
-    touch "$work/common/stamp"
-    cp "$build/libladder.a" "$work/common/"
+    for common in common sanitized; do
+        EMU_SANITIZE=$([[ $common == common ]] && echo 0 || echo 1) bash tests/emulator/build.sh lib "$work/$common" ||
+            { echo "0 passed, 1 failed"; exit 1; }
+        touch "$work/$common/stamp"
+        cp "$build/libladder.a" "$work/$common/"
+    done
     EMU_LINKER=$(bash tests/emulator/build.sh linker)
-    export EMU_LINKER EMU_HEADER=$work/common/header BACKEND=emulated RUNTIME=$build/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export EMU_LINKER BACKEND=emulated RUNTIME=$build/host/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
         xargs_slots -d '\n' -I '{}' -- \

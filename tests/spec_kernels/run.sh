@@ -14,7 +14,7 @@ if [[ -z $CXX || -n ${SAN:-} ]]; then
 fi
 out=$build/tests/spec_kernels
 mkdir -p "$out"
-export EMU_SANITIZE=0
+export EMU_SANITIZE=0 AS_USERS=1
 TYPES=${TYPES:-f64} MATRIX=$ladder/collection.sh bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
 failed=$(grep -c '^FAIL' "$out/prepare.log")
 cat "$out/prepare.log"
