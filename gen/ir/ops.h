@@ -18,6 +18,8 @@ typedef struct OpRow {
      * node, g: cotangent. Returns -1 when there is no gradient. */
     NodeId (*adjoint)(Module *m, int k, const NodeId *x, NodeId y, NodeId g);
     const char *doc;              /* definition, derivative and what happens at kinks, one line */
+    const char *fast;             /* device spelling of an approximation, whose error stands beside it in
+                                   * cell_device_math.cuh; for bf16 and f16. NULL: there is none */
 } OpRow;
 extern const OpRow op_table[OP_COUNT];
 int op_find(const char *name);                                    /* -1: none */

@@ -188,8 +188,6 @@ const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
 bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
 /* The value of `e`, which the statements that `at` gave stand in front of. */
 const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
-/* An operator's spelling in CUDA by the fast functions; NULL: it has none. */
-const char *kir_fast_format(Op op);
 
 /* ---- kir_statements.c: a kernel and its statements, added where the builder stands. */
 

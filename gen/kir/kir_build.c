@@ -251,7 +251,7 @@ const KirExpr *kir_op(Kir *k, Op op, KirScalar gives, bool fast, const KirExpr *
 {
     KirExpr *e = node(k, KX_OP, kir_value(gives), args, n);
     e->op = (int)op;
-    e->fast = fast && kir_fast_format(op);
+    e->fast = fast && op_table[op].fast;
     return e;
 }
 
@@ -293,22 +293,6 @@ const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *value)
     KirExpr *e = node(k, KX_WITHIN, value->type, &value, 1);
     e->body = body;
     return e;
-}
-
-const char *kir_fast_format(Op op)
-{
-    switch (op) {
-    case OP_TANH: return "cell_fast_tanh(%s)";
-    case OP_EXP: return "cell_fast_exp(%s)";
-    case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
-    case OP_LOGSIGMOID: return "cell_fast_logsigmoid(%s)";
-    case OP_SQRT: return "cell_fast_sqrt(%s)";
-    case OP_SILU: return "cell_fast_silu(%s)";
-    case OP_ERF: return "cell_fast_erf(%s)";
-    case OP_GELU: return "cell_fast_gelu(%s)";
-    case OP_DIV: return "cell_fast_div(%s, %s)";
-    default: return NULL;
-    }
 }
 
 const int kir_binary_precedence[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };

@@ -116,7 +116,7 @@ static void print_op(const KirExpr *e, Buf *out)
         print_filled(op == OP_MIN ? "(%s < %s ? %s : %s)" : "(%s > %s ? %s : %s)", &four, out);
         return;
     }
-    const char *fast = e->fast ? kir_fast_format((Op)op) : NULL;
+    const char *fast = e->fast ? op_table[op].fast : NULL;
     print_filled(is_whole && whole[op] ? whole[op] : conditions[op] ? conditions[op] : fast ? fast
                  : op_table[op].cuda, e, out);
 }

@@ -7,6 +7,7 @@
  *
  * Of backward: a product and the group that makes its left operand, of elements and perhaps of their sums over rows. One kernel
  * makes rows of the operand while it multiplies those before. It stands where the group does: the other operand is a tensor. */
+#include "ir/ops.h"
 #include "plan_pass.h"
 
 /* Who reads the result, through what is printed where it is used. */
@@ -170,17 +171,11 @@ static bool reads_only_in_place(Search *s, const Group *map)
  * Measured on an H200: GELU, with a load before it and two stores behind, takes as long as 1024 terms of the product. */
 enum { CYCLES_ELEMENT = 28, CYCLES_OPERATOR = 2, CYCLES_FUNCTION = 32, CYCLES_READ = 15 };
 
+/* An operator of few issue slots, or a function. */
 static int cycles_of_operator(Op op)
 {
-    switch (op) {
-    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MAX: case OP_MIN: case OP_ABS: case OP_SIGN: case OP_RELU:
-    case OP_CLAMP: case OP_SELECT: case OP_LT: case OP_LE: case OP_EQ: case OP_NE: case OP_AND: case OP_OR: case OP_NOT:
-    case OP_BF16: case OP_F16: case OP_REAL: case OP_STOP: case OP_STE: case OP_OVERRIDE: case OP_FLOOR: case OP_ROUND:
-    case OP_CEIL: case OP_LEAKY_RELU: case OP_HARDTANH:
-        return CYCLES_OPERATOR;
-    default:
-        return CYCLES_FUNCTION;
-    }
+    enum { FEW_SLOTS = 2 };
+    return op_table[op].cost <= FEW_SLOTS ? CYCLES_OPERATOR : CYCLES_FUNCTION;
 }
 
 /* Down to what is read, each node once. -1: it has a sum of its own. */
