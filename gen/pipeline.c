@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "front/front.h"
 #include "kir/kir.h"
+#include "ir/param_gradients.h"
 #include "ir/products.h"
 #include "plan/plan.h"
 #include "plan/reason.h"
@@ -31,6 +32,7 @@ const Pass fast_passes[] = {
     { "products", make_products, "the IR with sums as products of a param and one value, as far as they are such" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
     { "differentiate", differentiate, "" },
+    { "gradients", form_gradients, "the IR with sums over the steps as products, also of params in expressions" },
     { "simplify-adjoint", simplify, "the same again, with the adjoint" },
     { "kernels", NULL, "those of the kernels that are built as trees; the others are printed as text" },
     { NULL, NULL, NULL }

@@ -1,9 +1,12 @@
 /* products.c: sums that are products of a matrix which all sequences share and a vector of each, however they
  * are written. In comes a module without its adjoint. Out goes the same where such a sum is one product of
  * two reads, as a GEMM takes it: what does not vary over its index stands in front of it (`sum[j] R[i,j] *
- * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), and a sum of several
- * products is as many sums. Guaranteed: values are the same but for the order of their roundings; sums over
+ * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), so is its matrix where
+ * that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`), which is done once in a call, a sum of several
+ * products is as many sums, and so is that over a concatenation of which a part depends on a state and another
+ * does not (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`). Guaranteed: values are the same but for the order of their roundings; sums over
  * steps, and those whose product would be small, stay as they are. */
+#include "conditions.h"
 #include "marks.h"
 #include "products.h"
 #include "rewrite.h"
@@ -19,12 +22,17 @@ static const Node *at(const Module *m, NodeId id)
 typedef struct Factors {
     NodeId over[MOST_FACTORS], under[MOST_FACTORS], guard[MOST_FACTORS];
     int nover, nunder, nguard;
-    bool negative;
+    bool negative, guarded;
 } Factors;
 
 /* SHARED: the same for all sequences and steps. A factor of the sum's indices alone goes with OWN, so that a
  * param stays what the product reads. */
 typedef enum { SHARED, OWN, OUTSIDE } Side;
+
+static bool per_row(const Node *n)
+{
+    return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
+}
 
 /* False: more than there is room for. */
 static bool add_factors(const Module *m, NodeId id, bool under, Factors *f)
@@ -41,6 +49,7 @@ static bool add_factors(const Module *m, NodeId id, bool under, Factors *f)
     if (n->kind == N_MAP && n->op == OP_SELECT && !under && f->nguard < MOST_FACTORS &&
         at(m, n->args[2])->kind == N_CONST && at(m, n->args[2])->value == 0) {
         f->guard[f->nguard++] = n->args[0];
+        f->guarded |= per_row(at(m, n->args[1]));
         return add_factors(m, n->args[1], under, f);
     }
     int *count = under ? &f->nunder : &f->nover;
@@ -73,11 +82,6 @@ static bool is_vector(const Node *n, const Node *sum)
         if (!is_among(n->axes[i], sum->bound, sum->nbound))
             return false;
     return true;
-}
-
-static bool per_row(const Node *n)
-{
-    return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
 }
 
 static Side side_of(const Module *m, NodeId id, const Node *sum)
@@ -130,7 +134,8 @@ bool factor_term(Module *m, NodeId term, const Node *sum, Factored *out)
     *out = (Factored){ .shared = multiplied(m, &f, sum, SHARED),
                        .own = multiplied(m, &f, sum, OWN),
                        .outside = multiplied(m, &f, sum, OUTSIDE),
-                       .negative = f.negative };
+                       .negative = f.negative,
+                       .guarded = f.guarded };
     return true;
 }
 
@@ -189,11 +194,11 @@ static bool is_large(Module *m, const Factored *f, const Node *sum)
     return !too_few(rows) && !too_few(terms);
 }
 
-/* A param on one side, and on the other what one array of each sequence can have. */
+/* What is made of params on one side, and on the other what one array of each sequence can have. */
 static bool takes(Module *m, const Factored *f, const Node *sum)
 {
     const Node *shared = at(m, f->shared);
-    if (shared->kind != N_LOAD || m->tensors.data[shared->tensor].kind != T_PARAM || !is_large(m, f, sum))
+    if (f->guarded || shared->type != TY_REAL || !is_large(m, f, sum))
         return false;
     for (int i = 0; i < sum->nbound; i++)
         if (!is_among(sum->bound[i], shared->axes, shared->naxes) ||
@@ -205,13 +210,81 @@ static bool takes(Module *m, const Factored *f, const Node *sum)
     return !steps && at(m, f->own)->type == TY_REAL;
 }
 
+/* As an array, the sum's indices last, so that rows of a matrix lie one behind another. */
+static NodeId as_array(Module *m, NodeId value, const Node *sum)
+{
+    const Node n = *at(m, value);
+    IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(n.naxes + 1));
+    int count = 0;
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < n.naxes; i++)
+            if (is_among(n.axes[i], sum->bound, sum->nbound) == (last == 1))
+                axes[count++] = n.axes[i];
+    return is_operand(&n) ? value : node_array(m, value, axes, count, NULL, sum->span);
+}
+
+/* The value where it is read: of an array's elements their expression. */
+static NodeId written_out(Module *m, NodeId id)
+{
+    Node n = *at(m, id);
+    if ((n.kind != N_VIEW && n.kind != N_ARRAY) || n.step)
+        return id;
+    if (n.kind == N_ARRAY)
+        return n.args[0];
+    Node a = *at(m, n.args[0]);
+    return node_subst(m, a.args[0], a.axes, n.map, a.naxes);
+}
+
+static NodeId in_form(Module *m, NodeId id);
+
+/* The sum over places of an index from `first` on, `count` of them. */
+static NodeId part_of_sum(Module *m, const Node *sum, NodeId shared, NodeId own, IndexId along, const Poly *first,
+                          const Poly *count)
+{
+    bool one = count->is_const && count->value == 1;
+    IndexId part = one ? -1 : module_index(m, m->indices.data[along].name, count);
+    IndexId *bound = arena_alloc(m->arena, sizeof *bound * (size_t)sum->nbound);
+    const IxExpr *to = one ? ix_const(m, first) : ix_add(m, ix_index(m, part), ix_const(m, first));
+    int n = 0;
+    for (int i = 0; i < sum->nbound; i++)
+        if (sum->bound[i] != along || !one)
+            bound[n++] = sum->bound[i] == along ? part : sum->bound[i];
+    shared = branch_taken(m, node_subst(m, shared, &along, &to, 1));
+    own = branch_taken(m, node_subst(m, own, &along, &to, 1));
+    return in_form(m, node_reduce(m, R_SUM, node_map2(m, OP_MUL, shared, own), bound, n));
+}
+
+/* Where the vector is a concatenation along an index of the sum, of a part that depends on a state and another that
+ * does not: the sums over both; else -1. */
+static NodeId split(Module *m, const Node *sum, NodeId shared, NodeId own)
+{
+    NodeId whole = written_out(m, own);
+    const Node v = *at(m, whole);
+    if (v.kind != N_MAP || v.op != OP_SELECT ||
+        (at(m, v.args[1])->dep & DEP_STATE) == (at(m, v.args[2])->dep & DEP_STATE))
+        return -1;
+    for (int i = 0; i < sum->nbound; i++) {
+        const Poly *place, *extent = m->indices.data[sum->bound[i]].extent, *one = poly_const(m, 1);
+        if (!turns_at(m, v.args[0], sum->bound[i], &place))
+            continue;
+        const Poly *rest = poly_sub(m, extent, place);
+        if (!poly_nonneg(poly_sub(m, place, one)) || !poly_nonneg(poly_sub(m, rest, one)))
+            return -1;
+        NodeId low = part_of_sum(m, sum, shared, whole, sum->bound[i], poly_const(m, 0), place);
+        return node_map2(m, OP_ADD, low, part_of_sum(m, sum, shared, whole, sum->bound[i], place, rest));
+    }
+    return -1;
+}
+
 /* The sum of the term as a product, without its sign. */
 static NodeId product_of(Module *m, const Factored *f, const Node *sum)
 {
-    const Node own = *at(m, f->own);
-    NodeId vector = is_operand(&own) ? f->own : node_array(m, f->own, own.axes, own.naxes, NULL, sum->span);
-    NodeId product = node_map2(m, OP_MUL, f->shared, vector);
-    NodeId out = node_reduce(m, R_SUM, product, sum->bound, sum->nbound);
+    NodeId out = split(m, sum, f->shared, f->own);
+    if (out < 0) {
+        NodeId matrix = as_array(m, f->shared, sum);
+        NodeId product = node_map2(m, OP_MUL, matrix, as_array(m, f->own, sum));
+        out = node_reduce(m, R_SUM, product, sum->bound, sum->nbound);
+    }
     return f->outside >= 0 ? node_map2(m, OP_MUL, f->outside, out) : out;
 }
 
@@ -242,11 +315,26 @@ bool is_plain_product(const Module *m, const Node *sum)
            is_operand(at(m, n->args[1]));
 }
 
+/* A value by cases, of which one depends on a state and the other does not? */
+static bool is_mixed(const Module *m, NodeId read)
+{
+    const Node *n = at(m, read);
+    if (n->kind == N_VIEW)
+        n = at(m, n->args[0]);
+    if (n->kind == N_ARRAY)
+        n = at(m, n->args[0]);
+    return n->kind == N_MAP && n->op == OP_SELECT &&
+           (at(m, n->args[1])->dep & DEP_STATE) != (at(m, n->args[2])->dep & DEP_STATE);
+}
+
 static bool may_change(const Module *m, NodeId id)
 {
     NodeId terms[MOST_FACTORS];
     bool negative[MOST_FACTORS];
-    if (!sums_places(m, id) || is_plain_product(m, at(m, id)))
+    if (!sums_places(m, id))
+        return false;
+    const Node *term = at(m, at(m, id)->args[0]);
+    if (is_plain_product(m, at(m, id)) && !is_mixed(m, term->args[0]) && !is_mixed(m, term->args[1]))
         return false;
     for (int i = added_terms(m, at(m, id)->args[0], terms, negative) - 1; i >= 0; i--)
         if (has_factors(m, terms[i], at(m, id)))
@@ -254,13 +342,11 @@ static bool may_change(const Module *m, NodeId id)
     return false;
 }
 
-static NodeId hook_products(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+/* A sum in its form; anything else is itself. */
+static NodeId in_form(Module *m, NodeId rebuilt)
 {
-    Module *m = r->m;
     NodeId terms[MOST_FACTORS], out = -1, rest = -1;
     bool negative[MOST_FACTORS];
-    (void)old;
-    (void)whole;
     if (!may_change(m, rebuilt))
         return rebuilt;
     const Node sum = *at(m, rebuilt);
@@ -276,6 +362,13 @@ static NodeId hook_products(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     if (out < 0)
         return rebuilt;
     return rest < 0 ? out : plus(m, out, node_reduce(m, R_SUM, rest, sum.bound, sum.nbound), false);
+}
+
+static NodeId hook_products(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    (void)old;
+    (void)whole;
+    return in_form(r->m, rebuilt);
 }
 
 void make_products(Module *m)

@@ -15,6 +15,7 @@ typedef struct Factored {
     NodeId own;                   /* varies over the sum's indices, and each sequence and step has its own */
     NodeId outside;               /* does not vary over them */
     bool negative;
+    bool guarded;                 /* a condition leaves out what may be no number of a sequence: a product would not */
 } Factored;
 
 /* Takes a term of the sum apart; false: it is no such product. Makes nodes. */

@@ -73,5 +73,39 @@ END
 cell 'sum[j] R[i,j] * h[j] + sum[d] Q[i,d] * z[d] * h[i]' '' >"$work/a.cell"
 cell 'sum[j] R[i,j] * h[j] + h[i] * sum[d] Q[i,d] * z[d]' '' >"$work/b.cell"
 compare 'sum[d] Q[i,d] * z[d] * h[i]'
+
+# Cells as papers have them (cell paper) and as one would write them for the compiler (cell plain): both right by the evaluator,
+# and with the same operations, but for those that are done once in a call.
+result() { # status, message
+    if [[ $1 == 0 ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$2"
+    fi
+}
+
+# Of each direction the kinds of its operations, and whether one kernel walks the steps.
+operations() {
+    grep -E '^ +schedule |^ +one kernel walks' "$1"
+    awk '/^(forward|backward): operations/ { direction = $1; table = 1; next }
+         /^ +line +value/ { table = 0 }
+         table && $1 ~ /^[0-9]+$/ && $2 != "once" && $0 !~ / once  / { print direction, $2, $3 }' "$1" | sort | uniq -c
+}
+
+for file in tests/spelling/*.cell; do
+    for cell in paper plain; do
+        out=$("$cellc" check "$file:$cell" 2>&1)
+        result $? "$file:$cell is wrong: $(tail -n 1 <<<"$out")"
+        "$cellc" explain "$file:$cell" --all >"$work/$cell" 2>"$work/$cell.err"
+        result $? "$file:$cell: $(head -n 1 "$work/$cell.err")"
+        ! grep -q 'performance warning' "$work/$cell.err"
+        result $? "$file:$cell is said to be slow"
+        operations "$work/$cell" >"$work/$cell.operations"
+    done
+    grep -q schedule "$work/plain.operations" && diff "$work/plain.operations" "$work/paper.operations" >"$work/diff"
+    result $? "$file: other operations for what the paper writes (>):
+$(sed 's/^/    /' "$work/diff")"
+done
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]

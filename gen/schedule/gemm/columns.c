@@ -76,17 +76,17 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
     return true;
 }
 
-/* The param on one side, all columns of all sequences on the other, both in the storage type. */
+/* The weight on one side, all columns of all sequences on the other, both in the storage type. */
 static bool takes_product(const Plan *p, const Program *pr, Panel *w)
 {
     Module *m = p->m;
     const Gemm *g = &w->product->gemm;
-    bool left = g->a.read.is_tensor;
+    bool left = panel_is_weight(p, pr, &g->a.read);
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
-    if ((g->batch && !poly_is_one(g->batch)) || !weight->read.is_tensor || vector->read.is_tensor ||
-        m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
+    if ((g->batch && !poly_is_one(g->batch)) || !panel_is_weight(p, pr, &weight->read) ||
+        vector->read.is_tensor)
         return false;
-    w->weight = weight->read.id;
+    w->weight = weight->read;
     w->weight_offset = weight->offset;
     w->row_stride = left ? weight->row : weight->col;
     w->k_stride = left ? weight->col : weight->row;

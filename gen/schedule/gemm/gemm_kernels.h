@@ -54,6 +54,8 @@ static inline GemmKernel *gemm(const Kernel *k)
 
 /* ---- kernels_panel.c */
 
+const char *panel_weight(Kernel *k, const Panel *w);         /* its pointer */
+
 /* All groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
 bool panel_is_product(const Kernel *k, NodeId id);

@@ -279,7 +279,7 @@ static void open_head(Kernel *k, const char *indices)
         print_block_head(k);
     buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
     buf_f(out, "%s", indices);
-    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", panel_weight(k, w),
              w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)

@@ -383,7 +383,7 @@ static void print_setup(Kernel *k)
     buf_line(out, "panel.carve(cursor, %s, %s, dim_B, %s,", k_poly(k, w->units), k_poly(k, w->columns),
              k_written(k, REF_BUFFER, w->exchange, k->p->dtype));
     buf_line(out, "            reinterpret_cast<unsigned int *>(%s));", k_written(k, REF_BUFFER, w->posts, DT_I32));
-    buf_line(out, "panel.load(%s%s%s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+    buf_line(out, "panel.load(%s%s%s, %s, %s);", panel_weight(k, w),
              w->weight_offset->nterms ? " + " : "", w->weight_offset->nterms ? offset : "",
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     buf_line(out, "const int64_t b = panel.sequence;");

@@ -10,6 +10,11 @@
 #include "gemm_kernels.h"
 #include "panel.h"
 
+const char *panel_weight(Kernel *k, const Panel *w)
+{
+    return k_pointer(k, w->weight.is_tensor ? REF_TENSOR : REF_NODE, w->weight.id, k->p->dtype);
+}
+
 /* ---- reads ---- */
 
 /* The piece of a stacked row that an element lies in, when it is that of the block's own unit. */
@@ -485,7 +490,7 @@ static void print_setup(Kernel *k)
     buf_line(out, "cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * %d);",
              16 * w->outer * w->own);
     buf_line(out, "decltype(panel)::kept kept;");
-    buf_line(out, "panel.load(kept, %s%s%s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+    buf_line(out, "panel.load(kept, %s%s%s, %s, %s);", panel_weight(k, w),
              w->weight_offset->nterms ? " + " : "",
              w->weight_offset->nterms ? poly_text(&k->printer, w->weight_offset) : "",
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));

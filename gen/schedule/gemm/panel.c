@@ -173,18 +173,28 @@ const bool *panel_crosses(const Plan *p, const Program *pr)
 
 /* ---- the product ---- */
 
-/* The param on one side, a vector per sequence (and head) on the other, both in the storage type; rows and k made of
+bool panel_is_weight(const Plan *p, const Program *pr, const Read *r)
+{
+    const Tensor *t = r->is_tensor ? &p->m->tensors.data[r->id] : NULL;
+    if (t)
+        return t->kind == T_PARAM && t->dtype == p->dtype;
+    const Storage *st = &pr->node[r->id];
+    return pr->phase[r->id] == PHASE_PARAM && (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) &&
+           st->dtype == p->dtype && !st->batched && !st->timed && !st->pitch && !st->alias_offset;
+}
+
+/* The weight on one side, a vector per sequence (and head) on the other, both in the storage type; rows and k made of
  * whole pieces. */
 static bool takes_product(const Plan *p, const Program *pr, Panel *w)
 {
     Module *m = p->m;
     const Gemm *g = &w->product->gemm;
-    bool left = g->a.read.is_tensor;
+    bool left = panel_is_weight(p, pr, &g->a.read);
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
-    if ((g->batch ? g->batch : poly_const(m, 1)) != w->heads || !weight->read.is_tensor || vector->read.is_tensor ||
-        m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
+    if ((g->batch ? g->batch : poly_const(m, 1)) != w->heads || !panel_is_weight(p, pr, &weight->read) ||
+        vector->read.is_tensor)
         return false;
-    w->weight = weight->read.id;
+    w->weight = weight->read;
     w->weight_offset = weight->offset;
     w->row_stride = left ? weight->row : weight->col;
     w->k_stride = left ? weight->col : weight->row;

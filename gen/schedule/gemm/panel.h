@@ -39,7 +39,7 @@ typedef struct Panel {
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
     int batch;                    /* sequences that are multiplied at once */
-    TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
+    Read weight;                  /* a param, or what is made of params; [r, k] stands at weight_offset + r * row_stride + k * k_stride */
     const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
     const Poly *operand_offset;
@@ -92,6 +92,9 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes);
 /* Is element `linear` of a value of so many elements that of these axes' own unit in one of its pieces, and in which? */
 bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const IndexId *axes, int naxes, int64_t *piece);
 
+/* May a kernel that walks all steps keep it on chip: does it lie in memory before the first step, the same for all
+ * sequences, in the type in which it is multiplied? */
+bool panel_is_weight(const Plan *p, const Program *pr, const Read *r);
 /* Counters that its blocks post to. */
 int panel_posts(const Panel *w);
 /* Per node: does one pointwise group of the step make it, an element for each unit, and another find it there (panel_finds)? */

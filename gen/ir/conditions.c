@@ -1,0 +1,102 @@
+/* conditions.c: what conditions on indices say. In come comparisons of places, which are index expressions and
+ * sizes; out goes whether they hold for all values of their indices, and for which range of one of them. */
+#include "conditions.h"
+
+static const Node *at(const Module *m, NodeId id)
+{
+    return &m->nodes.data[id];
+}
+
+static bool place_of(Module *m, NodeId id, const IxExpr **out)
+{
+    const Node *n = at(m, id);
+    if (n->kind == N_INDEX)
+        *out = n->ix;
+    else if (n->kind == N_SIZE)
+        *out = ix_const(m, n->size);
+    else
+        return false;
+    return true;
+}
+
+/* Of a comparison of places: 1 where it holds for all of its indices' values, 0 where for none, else -1. */
+static int holds(Module *m, NodeId cond)
+{
+    const Node *n = at(m, cond);
+    const IxExpr *a, *b;
+    const Poly *lo, *hi;
+    if (n->kind != N_MAP || n->type != TY_BOOL)
+        return -1;
+    if (n->op == OP_NOT) {
+        int x = holds(m, n->args[0]);
+        return x < 0 ? -1 : !x;
+    }
+    if (n->op == OP_AND || n->op == OP_OR) {
+        int decisive = n->op == OP_OR, x = holds(m, n->args[0]);
+        int y = x == decisive ? x : holds(m, at(m, cond)->args[1]);
+        return x == decisive || y == decisive ? decisive : x < 0 || y < 0 ? -1 : !decisive;
+    }
+    if ((n->op != OP_LT && n->op != OP_LE) || !place_of(m, n->args[0], &a) || !place_of(m, n->args[1], &b))
+        return -1;
+    const Poly *least = poly_const(m, n->op == OP_LT);
+    if (!ix_range(m, ix_sub(m, b, a), &lo, &hi))
+        return -1;
+    if (poly_nonneg(poly_sub(m, lo, least)))
+        return 1;
+    return poly_nonneg(poly_sub(m, poly_sub(m, least, poly_const(m, 1)), hi)) ? 0 : -1;
+}
+
+NodeId branch_taken(Module *m, NodeId id)
+{
+    Node n = *at(m, id);
+    if (n.kind != N_MAP || n.op != OP_SELECT)
+        return id;
+    int t = holds(m, n.args[0]);
+    if (t >= 0)
+        return branch_taken(m, n.args[t ? 1 : 2]);
+    return node_select(m, n.args[0], branch_taken(m, n.args[1]), branch_taken(m, n.args[2]));
+}
+
+bool turns_at(Module *m, NodeId cond, IndexId i, const Poly **place)
+{
+    const Node *n = at(m, cond);
+    const IxExpr *a, *b;
+    IndexId which;
+    if (n->kind != N_MAP || (n->op != OP_LT && n->op != OP_LE) || !place_of(m, n->args[0], &a) ||
+        !place_of(m, n->args[1], &b))
+        return false;
+    bool up = a->nterms == 0;         /* number < index */
+    const IxExpr *of = up ? b : a, *number = up ? a : b;
+    if (number->nterms || !ix_is_index(ix_sub(m, of, ix_const(m, of->offset)), &which) || which != i)
+        return false;
+    *place = poly_add(m, poly_sub(m, number->offset, of->offset), poly_const(m, up == (n->op == OP_LT)));
+    return true;
+}
+
+bool narrow_range(Module *m, NodeId cond, IndexId i, const Poly **lo, const Poly **hi)
+{
+    const Node *n = at(m, cond);
+    const Poly *place, *one = poly_const(m, 1);
+    const IxExpr *a, *b;
+    IndexId which;
+    if (n->kind == N_MAP && n->op == OP_AND)
+        return narrow_range(m, n->args[0], i, lo, hi) &&
+               narrow_range(m, at(m, cond)->args[1], i, lo, hi);
+    if (n->kind == N_MAP && n->op == OP_EQ && place_of(m, n->args[0], &a) && place_of(m, n->args[1], &b)) {
+        const IxExpr *d = a->nterms ? ix_sub(m, a, b) : ix_sub(m, b, a);
+        if (!ix_is_index(ix_sub(m, d, ix_const(m, d->offset)), &which) || which != i)
+            return false;
+        *lo = poly_sub(m, poly_const(m, 0), d->offset);
+        *hi = poly_add(m, *lo, one);
+        return true;
+    }
+    if (!turns_at(m, cond, i, &place))
+        return false;
+    n = at(m, cond);
+    bool up = at(m, n->args[1])->kind == N_INDEX && place_of(m, n->args[0], &a) && a->nterms == 0;
+    if (up && poly_nonneg(poly_sub(m, place, *lo)))
+        *lo = place;
+    else if (!up && poly_nonneg(poly_sub(m, *hi, place)))
+        *hi = place;
+    return true;
+}

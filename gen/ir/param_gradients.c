@@ -1,0 +1,293 @@
+/* param_gradients.c: sums over batch and time of a param's gradient, where the param is no operand of a product by
+ * itself. In comes a module behind differentiate; out goes the same one in which such a sum is made of sums of
+ * products of two step vectors, which a GEMM computes: factors and conditions that are the same in every step
+ * stand behind them, and what a condition leaves of an index is a matrix of its own. So of `sum[j] (W[i,j] -
+ * W[j,i]) * h[j]` one product gives both parts of the gradient, and of `sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`
+ * two give its columns. Other sums stay as they are. */
+#include "conditions.h"
+#include "ir.h"
+#include "param_gradients.h"
+#include "rewrite.h"
+
+/* MOST_NODES: of a gradient's value that are looked at. */
+enum { MOST_FACTORS = 32, MOST_AXES = 32, MOST_NODES = 1000 };
+
+static const Node *at(const Module *m, NodeId id)
+{
+    return &m->nodes.data[id];
+}
+
+/* ---- factors ---- */
+
+typedef struct Factor { NodeId value; bool divides; } Factor;
+typedef struct Factors { Factor data[MOST_FACTORS]; int len; bool negative, many; } Factors;
+
+static void find_factors(const Module *m, NodeId id, bool divides, Factors *out)
+{
+    const Node *n = at(m, id);
+    bool real = n->kind == N_MAP && n->type == TY_REAL;
+    if (real && (n->op == OP_MUL || n->op == OP_DIV)) {
+        find_factors(m, n->args[0], divides, out);
+        find_factors(m, n->args[1], divides != (n->op == OP_DIV), out);
+        return;
+    }
+    if (real && n->op == OP_NEG) {
+        out->negative = !out->negative;
+        find_factors(m, n->args[0], divides, out);
+        return;
+    }
+    out->many |= out->len == MOST_FACTORS;
+    if (!out->many)
+        out->data[out->len++] = (Factor){ id, divides };
+}
+
+static bool has_axis(const Node *n, IndexId i)
+{
+    for (int k = 0; k < n->naxes; k++)
+        if (n->axes[k] == i)
+            return true;
+    return false;
+}
+
+static bool varies_over(const Node *n, const IndexId *over, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (has_axis(n, over[i]))
+            return true;
+    return false;
+}
+
+/* The same in every step of every sequence. */
+static bool is_fixed(const Node *n)
+{
+    return !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE | DEP_COTANGENT));
+}
+
+static NodeId times(Module *m, NodeId product, const Factor *f)
+{
+    if (product < 0 && !f->divides)
+        return f->value;
+    return node_map2(m, f->divides ? OP_DIV : OP_MUL, product < 0 ? node_const(m, 1) : product, f->value);
+}
+
+/* The product of those factors of which `in` says so, in their order; -1: of none. */
+static NodeId product_of(Module *m, const Factors *f, const bool *in)
+{
+    NodeId product = -1;
+    for (int i = 0; i < f->len; i++)
+        if (in[i])
+            product = times(m, product, &f->data[i]);
+    return product;
+}
+
+static bool is_read(const Node *n)
+{
+    return n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY;
+}
+
+static NodeId with_outer(Module *m, NodeId sum, const Factors *f, const bool *outer)
+{
+    for (int i = 0; i < f->len; i++)
+        if (outer[i])
+            sum = times(m, sum, &f->data[i]);
+    return f->negative ? node_map1(m, OP_NEG, sum) : sum;
+}
+
+/* ---- sums over the steps ---- */
+
+/* The sum over batch and time of a param's gradient, taken apart. */
+typedef struct Total {
+    Module *m;
+    const Node *sum;
+    bool found;                   /* a product of two step vectors */
+    int left;                     /* nodes that may still be looked at */
+} Total;
+
+static NodeId sum_of(Total *t, NodeId value)
+{
+    return node_reduce(t->m, R_SUM, value, t->sum->bound, t->sum->nbound);
+}
+
+static bool share_axes(const Node *a, const Node *b)
+{
+    return varies_over(a, b->axes, b->naxes);
+}
+
+/* Two vectors of the step, and factors that are the same in every step: the sum is a product of two matrices, and the
+ * factors stand behind it. -1: it is something else. */
+static NodeId total_of_product(Total *t, NodeId id)
+{
+    Module *m = t->m;
+    Factors f = { .len = 0 };
+    bool fixed[MOST_FACTORS] = { false };
+    NodeId moving[2];
+    int n = 0;
+    find_factors(m, id, false, &f);
+    for (int i = 0; i < f.len; i++) {
+        const Node *v = at(m, f.data[i].value);
+        fixed[i] = is_fixed(v);
+        if (fixed[i])
+            continue;
+        if (n == 2 || f.data[i].divides || !is_read(v) || v->naxes == 0)
+            return -1;
+        moving[n++] = f.data[i].value;
+    }
+    if (f.many || n != 2 || share_axes(at(m, moving[0]), at(m, moving[1])))
+        return -1;
+    t->found = true;
+    return with_outer(m, sum_of(t, node_map2(m, OP_MUL, moving[0], moving[1])), &f, fixed);
+}
+
+/* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
+static bool has_product(const Module *m, NodeId id, int *left)
+{
+    const Node *n = at(m, id);
+    if (--*left < 0 || is_fixed(n))
+        return false;
+    if ((n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step) {
+        const Node *body = at(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
+        return body->kind == N_MAP && has_product(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0], left);
+    }
+    if (n->kind != N_MAP)
+        return false;
+    if (n->op == OP_ADD || n->op == OP_SUB)
+        return has_product(m, n->args[0], left) || has_product(m, n->args[1], left);
+    if (n->op == OP_SELECT && is_fixed(at(m, n->args[0])) && n->naxes > 1)
+        return at(m, n->args[1])->naxes < n->naxes || has_product(m, n->args[1], left) ||
+               has_product(m, n->args[2], left);
+    Factors f = { .len = 0 };
+    const Node *moving[2];
+    int count = 0;
+    find_factors(m, id, false, &f);
+    for (int i = 0; i < f.len; i++) {
+        const Node *v = at(m, f.data[i].value);
+        if (is_fixed(v))
+            continue;
+        while (v->kind == N_MAP && v->op == OP_SELECT)        /* the guard of a read */
+            v = at(m, v->args[1]);
+        if (count < 2)
+            moving[count] = v;
+        count++;
+    }
+    if (count == 1 && (f.len > 1 || f.negative))
+        return has_product(m, (NodeId)(moving[0] - m->nodes.data), left);
+    return count == 2 && is_read(moving[0]) && is_read(moving[1]) && moving[0]->naxes && moving[1]->naxes &&
+           !share_axes(moving[0], moving[1]);
+}
+
+static NodeId total_of(Total *t, NodeId id);
+
+/* What a condition leaves of an index is an index of its own, so that the sum is a matrix by itself, which lies in its
+ * place of the gradient. -1: the condition is no range, or the sum no product. */
+static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
+{
+    Module *m = t->m;
+    const Node v = *at(m, value);
+    for (int i = 0; i < v.naxes && v.naxes <= MOST_AXES; i++) {
+        IndexId along = v.axes[i], axes[MOST_AXES];
+        const Poly *lo = poly_const(m, 0), *hi = m->indices.data[along].extent;
+        const IxExpr *map[MOST_AXES];
+        bool found = t->found;
+        int n = 0;
+        if (!narrow_range(m, cond, along, &lo, &hi) || !poly_nonneg(lo))
+            continue;
+        const Poly *count = poly_sub(m, hi, lo);
+        bool one = count->is_const && count->value == 1;
+        IndexId own = one ? -1 : module_index(m, m->indices.data[along].name, count);
+        const IxExpr *to = one ? ix_const(m, lo) : ix_add(m, ix_index(m, own), ix_const(m, lo));
+        for (int k = 0; k < v.naxes; k++)
+            if (k != i || !one) {
+                axes[n] = k == i ? own : v.axes[k];
+                map[n++] = k == i ? ix_sub(m, ix_index(m, along), ix_const(m, lo)) : ix_index(m, v.axes[k]);
+            }
+        Factors f = { .len = 0 };
+        bool all[MOST_FACTORS];
+        find_factors(m, node_subst(m, value, &along, &to, 1), false, &f);
+        for (int k = 0; k < f.len; k++) {
+            f.data[k].value = branch_taken(m, f.data[k].value);
+            all[k] = true;
+        }
+        if (f.many)
+            continue;
+        t->found = false;
+        NodeId part = product_of(m, &f, all), total = total_of(t, f.negative ? node_map1(m, OP_NEG, part) : part);
+        bool product = t->found || one;
+        t->found |= found;
+        if (product)
+            return node_select(m, cond, node_view(m, node_array(m, total, axes, n, NULL, t->sum->span), map, n),
+                               node_const(m, 0));
+    }
+    return -1;
+}
+
+/* The sum of a value: of its terms, of what its fixed factors and conditions leave, of an array's expression. */
+static NodeId total_of(Total *t, NodeId id)
+{
+    Module *m = t->m;
+    Node n = *at(m, id);
+    NodeId product = --t->left < 0 || n.kind != N_MAP ? -1 : total_of_product(t, id);
+    if (product >= 0)
+        return product;
+    if (t->left < 0 || (n.kind == N_CONST && n.value == 0))
+        return n.kind == N_CONST ? id : sum_of(t, id);
+    if ((n.kind == N_VIEW || n.kind == N_ARRAY) && !n.step && !is_fixed(&n)) {
+        NodeId array = n.kind == N_VIEW ? n.args[0] : id;
+        Node a = *at(m, array);
+        Total inside = { m, t->sum, false, t->left };
+        NodeId body = at(m, a.args[0])->kind == N_MAP ? total_of(&inside, a.args[0]) : -1;
+        t->left = inside.left;
+        if (!inside.found)
+            return sum_of(t, id);
+        t->found = true;
+        NodeId all = node_array(m, body, a.axes, a.naxes, NULL, a.span);
+        return n.kind == N_VIEW ? node_view(m, all, n.map, n.nmap) : all;
+    }
+    if (n.kind != N_MAP)
+        return sum_of(t, id);
+    if (n.op == OP_NEG)
+        return node_map1(m, OP_NEG, total_of(t, n.args[0]));
+    if (n.op == OP_ADD || n.op == OP_SUB) {
+        NodeId a = total_of(t, n.args[0]);
+        return node_map2(m, n.op, a, total_of(t, n.args[1]));
+    }
+    for (int k = 0; k < 2 && (n.op == OP_MUL || n.op == OP_DIV); k++)
+        if (is_fixed(at(m, n.args[1 - k])) && (n.op == OP_MUL || k == 0)) {
+            NodeId rest = total_of(t, n.args[k]);
+            return node_map2(m, n.op, k ? n.args[0] : rest, k ? rest : n.args[1]);
+        }
+    if (n.op == OP_SELECT && is_fixed(at(m, n.args[0]))) {
+        bool zero = at(m, n.args[2])->kind == N_CONST && at(m, n.args[2])->value == 0;
+        NodeId part = zero ? total_of_range(t, n.args[0], n.args[1]) : -1;
+        if (part >= 0)
+            return part;
+        NodeId a = total_of(t, n.args[1]);
+        t->found |= zero && n.naxes > 1 && at(m, n.args[1])->naxes < n.naxes;     /* of a matrix, a row or column */
+        return node_select(m, n.args[0], a, total_of(t, n.args[2]));
+    }
+    return sum_of(t, id);
+}
+
+static NodeId hook_gradient(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    Module *m = r->m;
+    Node sum = *at(m, rebuilt);
+    (void)old;
+    (void)whole;
+    if (sum.kind != N_REDUCE || sum.reduce != R_SUM)
+        return rebuilt;
+    for (int i = 0; i < sum.nbound; i++)
+        if (sum.bound[i] >= IX_FIRST)
+            return rebuilt;
+    if (!has_product(m, sum.args[0], &(int){ MOST_NODES }))
+        return rebuilt;
+    Total t = { m, &sum, false, MOST_NODES };
+    module_at(m, sum.span, sum.chain);
+    NodeId parts = total_of(&t, sum.args[0]);
+    return t.found && t.left > 0 ? parts : rebuilt;
+}
+
+void form_gradients(Module *m)
+{
+    Rewrite r = { .m = m, .hook = hook_gradient };
+    rewrite_roots(&r);
+}
