@@ -217,8 +217,8 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
         cp "$build/libladder.a" "$work/$common/"
     done
     EMU_LINKER=$(bash tests/emulator/build.sh linker)
-    export EMU_LINKER BACKEND=emulated RUNTIME=$build/host/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
+    export EMU_LINKER BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
         xargs_slots -d '\n' -I '{}' -- \
