@@ -267,19 +267,32 @@ static NodeId total_of(Total *t, NodeId id)
     return sum_of(t, id);
 }
 
+/* Is it a sum over steps of more than one product as it is? */
+static bool may_change(const Module *m, NodeId id)
+{
+    const Node *sum = at(m, id);
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM)
+        return false;
+    for (int i = 0; i < sum->nbound; i++)
+        if (sum->bound[i] >= IX_FIRST)
+            return false;
+    const Node *value = at(m, sum->args[0]);
+    bool plain = value->kind == N_MAP && value->op == OP_MUL;
+    for (int k = 0; k < 2 && plain; k++)
+        plain = is_read(at(m, value->args[k])) && !is_fixed(at(m, value->args[k]));
+    if (plain)
+        return false;
+    return has_product(m, sum->args[0], &(int){ MOST_NODES });
+}
+
 static NodeId hook_gradient(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Module *m = r->m;
-    Node sum = *at(m, rebuilt);
     (void)old;
     (void)whole;
-    if (sum.kind != N_REDUCE || sum.reduce != R_SUM)
+    if (!may_change(m, rebuilt))
         return rebuilt;
-    for (int i = 0; i < sum.nbound; i++)
-        if (sum.bound[i] >= IX_FIRST)
-            return rebuilt;
-    if (!has_product(m, sum.args[0], &(int){ MOST_NODES }))
-        return rebuilt;
+    Node sum = *at(m, rebuilt);
     Total t = { m, &sum, false, MOST_NODES };
     module_at(m, sum.span, sum.chain);
     NodeId parts = total_of(&t, sum.args[0]);
@@ -288,6 +301,12 @@ static NodeId hook_gradient(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 
 void form_gradients(Module *m)
 {
+    bool any = false;
+    for (NodeId id = m->forward_nodes; id < m->nodes.len && !any; id++)
+        any = may_change(m, id);
+    if (!any)
+        return;
     Rewrite r = { .m = m, .hook = hook_gradient };
     rewrite_roots(&r);
+    module_at(m, m->span, NULL);
 }
