@@ -146,13 +146,32 @@ static Plan *plan_crowded(const Module *program, const Plan *first)
 }
 
 /* For calls of several steps, by the schedule that cuts the step. NULL with an error where it cannot. */
-static Plan *plan_long(const Module *lowered, const char *name, const Plan *first)
+static Plan *plan_long(const Module *lowered, const char *name, const Plan *first, bool unasked)
 {
     Request request = *first->request;
     const Module *program = compile_lowered(lowered, cut_passes);
     request.schedule = schedule_that_cuts();
     request.calls = CALLS_LONG;
+    request.unasked = unasked;
     return program ? plan_once(program, name, &request) : NULL;
+}
+
+/* The same where nobody asks for it, and a kernel would walk all steps one by one. NULL where it cannot, or does not pay. */
+static Plan *plan_long_unasked(const Module *lowered, const char *name, const Plan *first)
+{
+    Compiler *c = lowered->c;
+    const Schedule *s = schedule_that_cuts();
+    int said = c->diags.len, errors = c->errors;
+    if (!first->schedule->on_chip || memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
+        return NULL;
+    Module *step = compile_lowered(lowered, step_passes);
+    Plan *p = step && !s->cut(step) && s->pays(step, first->request->dtype) ? plan_long(lowered, name, first, true) : NULL;
+    c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
+    if (c->errors > errors) {
+        c->errors = errors;
+        return NULL;
+    }
+    return p;
 }
 
 static void plan_others(const Module *program, Plan *first)
@@ -179,10 +198,12 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     Plan *first = plan_once(program, name, &request), *p = first;
     if (first)
         plan_others(program, first);
-    if (first && several) {
-        Plan *chunked = plan_long(lowered, name, first);
-        if (!chunked)
-            return NULL;
+    Plan *chunked = NULL;
+    if (first && several && !(chunked = plan_long(lowered, name, first, false)))
+        return NULL;
+    if (first && !request.schedule && !several)
+        chunked = plan_long_unasked(lowered, name, first);
+    if (chunked) {
         chunked->other = first->other;
         first->other = chunked;
     }

@@ -107,5 +107,27 @@ if [[ $("$cellc" emit linear_act --dtype bf16 --kind cuda --products plain | gre
 else
     fail "cellc emit linear_act: the derivative of gelu"
 fi
+# Which cells take chunks of steps for long calls by themselves, and which do not: too small, not measured, not linear, or
+# another schedule was asked for.
+chunks() { # yes or no, SPEC, options
+    local want=$1
+    shift
+    local got=no
+    ! "$cellc" explain "$@" 2>/dev/null | grep -q '^ *chunk: .* where 256 <= T$' || got=yes
+    if [[ $got == "$want" ]]; then
+        passed=$((passed + 1))
+    else
+        fail "cellc explain $*: chunks of steps for long calls: $got, and should be $want"
+    fi
+}
+chunks yes gated_delta --dim N=128 --dim V=64 --dtype bf16
+chunks yes gla --dim N=128 --dim V=128
+chunks yes delta --dim N=128 --dim V=128 --dtype f16 --lengths
+chunks no gated_delta --dim N=64 --dim V=64 --dtype bf16
+chunks no gated_delta --dim N=128 --dim V=64
+chunks no gla --dim N=128 --dim V=128 --dtype f64
+chunks no delta --dim N=512 --dim V=64 --dtype bf16
+chunks no e88 --dim N=128 --dim V=128 --dtype bf16
+chunks no delta --dim N=128 --dim V=128 --dtype bf16 --schedule tile
 echo "$passed passed, $failed failed"
 exit $((failed > 0))

@@ -35,7 +35,7 @@ beyond() {
     fn_history) echo "with its gradient it has more than 500000 values" ;;
     fns_wide) echo "more than 200000 operations after expansion" ;;
     repeat*) echo "arrays in memory; at most 512" ;;
-    definitions | params | parts | parts_of_definitions | products_residual | states_chain | states_products | states_scan)
+    definitions | params | parts | parts_of_definitions | states_chain | states_products | states_scan)
         echo "arrays, and a kernel takes 96" ;;
     esac
 }

@@ -47,8 +47,8 @@ const Formula *chunk_takes(const Plan *p)
 {
     Module *m = p->m;
     const ChunkWalks *all = chunk_walks(&p->program[FORWARD]);
-    const Formula *takes =
-        formula(m, F_LE, formula_const(m, CHUNK_STEPS_LEAST), formula_size(m, poly_dim(m, ATOM_T)));
+    const Formula *least = formula_const(m, p->request->unasked ? CHUNK_PAYS_STEPS : CHUNK_STEPS_LEAST);
+    const Formula *takes = formula(m, F_LE, least, formula_size(m, poly_dim(m, ATOM_T)));
     for (int i = 0; i < all->len; i++)
         takes = formula_and(m, takes, all->data[i].size[all->data[i].sizes - 1].when);
     return takes;

@@ -390,10 +390,21 @@ static const Reason *cut(Module *m)
     return why;
 }
 
+/* One state; a normaliser beside it was not measured. In f64 it was not either. */
+static bool pays(const Module *m, int storage)
+{
+    const ChunkCuts *cuts = chunk_cuts(m);
+    const ChunkCut *c = cuts->data;
+    int64_t least = storage == DT_BF16 ? CHUNK_PAYS_NARROW : CHUNK_PAYS_WIDE;
+    return storage != DT_F64 && cuts->len == 1 && c->n_keys->is_const && c->n_values->is_const &&
+           c->n_keys->value <= CHUNK_KEYS && c->n_keys->value * c->n_values->value >= least;
+}
+
 const Schedule chunk_schedule = { .name = "chunk",
                                   .what = "linear states C steps at a time, by products",
                                   .takes_hints = "rows=STEPS",
                                   .cut = cut,
+                                  .pays = pays,
                                   .refuses = refuses,
                                   .begin = begin,
                                   .place = place,
