@@ -81,7 +81,7 @@ clang_tidy() {
 
 ruff_check() { sources '*.py' | xargs ruff check -q --no-cache --select E,F,W,I --ignore E731,I001 --line-length 150; }
 shell_check() { sources '*.sh' '.ci/run' | xargs shellcheck -s bash -S warning -e "$LEFT_OUT"; }
-MOST=${MOST:-3108}
+MOST=${MOST:-3114}
 # Of shellcheck: words of options that are split on purpose (SC2046, SC2048), `NAME= command` (SC1007), cd without a way
 # out in scripts whose next line would fail (SC2164), and the like.
 LEFT_OUT=SC1007,SC1087,SC2010,SC2044,SC2046,SC2048,SC2097,SC2098,SC2115,SC2153,SC2154,SC2155,SC2164
