@@ -92,7 +92,7 @@ while IFS='|' read -r name _ sizes floor peer what; do
     graph=$(field fwd_bwd_graph_ms)
     peak=$(awk "BEGIN { printf \"%.0f\", $(field peak_bytes) / 1048576 }")
     gap=-
-    [[ $floor == - ]] || gap=$(awk "BEGIN { printf \"%.1f\", $graph / $floor }")
+    [[ ! $floor =~ [0-9] ]] || gap=$(awk "BEGIN { printf \"%.1f\", $graph / $floor }")
     faster=$([[ $peer =~ [0-9] ]] && awk "BEGIN { printf \"%.1fx\", $peer / $graph }" || echo -)
     # shellcheck disable=SC2059,SC2086
     printf "$row" "$name" "$(field fwd_ms)" "$(field fwd_bwd_ms)" "$(field fwd_graph_ms)" "$graph" $floor "$gap" "$peak" $peer \
