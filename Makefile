@@ -59,7 +59,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime lib lint check check-quick check-random check-python coverage corpus generated
+.PHONY: all help deps runtime lib lint style check check-quick check-random check-python coverage corpus generated
 .PHONY: catalogue site demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
 .PHONY: dist deb
 deps: ## install flex and bison with apt if they are missing
@@ -167,6 +167,10 @@ $(BUILD)/libcell.flags: $(BUILD)/config.mk
 
 lint: ## look over the sources: white space, lengths of lines, ruff, shellcheck
 	@bash scripts/lint.sh
+
+style: ## what clang-format would change in the lines of C that differ from main: advice, not a check
+	@command -v git-clang-format >/dev/null || { echo "apt-get install clang-format"; exit 1; }
+	@git-clang-format --diff "$$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main)" -- gen runtime ladder; true
 
 # ---- the demonstration: examples/bytelm with a generated cell
 
