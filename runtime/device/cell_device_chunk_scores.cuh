@@ -767,19 +767,19 @@ template <class M> struct cell_chunk_scores {
                 store_scaled(record::e(n), column(n), true, false);
             for (int k = cell_thread(); k < K; k += CELL_CHUNK_THREADS)
                 ((float *)(to + record::d))[k] = head[(blocks - 1) * K + k] * total[(blocks - 1) * K + k];
-            return;
+        } else {
+            if constexpr (u != 0)
+                store_numbers(record::w_number, 0, false, true);
+            CELL_UNROLL
+            for (int r = 0; r < M::reads; r++)
+                store_numbers(record::q_number(r), reader(r), false, M::before >> r & 1);
+            CELL_UNROLL
+            for (int n = u; n < M::additions; n++)
+                store_numbers(record::e_number(n), column(n), true, false);
+            if constexpr (M::decay == 1)
+                if (cell_thread() == 0)
+                    *(float *)(to + record::d) = start[C - 1];
         }
-        if constexpr (u != 0)
-            store_numbers(record::w_number, 0, false, true);
-        CELL_UNROLL
-        for (int r = 0; r < M::reads; r++)
-            store_numbers(record::q_number(r), reader(r), false, M::before >> r & 1);
-        CELL_UNROLL
-        for (int n = u; n < M::additions; n++)
-            store_numbers(record::e_number(n), column(n), true, false);
-        if constexpr (M::decay == 1)
-            if (cell_thread() == 0)
-                *(float *)(to + record::d) = start[C - 1];
     }
 
     __device__ __forceinline__ void make()

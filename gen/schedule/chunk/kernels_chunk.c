@@ -353,7 +353,8 @@ static void print_backward(Kernel *k)
     const Printing *x = printing(k);
     const ChunkCut *c = x->w->cut;
     buf_line(k->out, "x.saved = %s;", of_head(k, x->w->saved, "x.keys * x.values"));
-    buf_line(k->out, "cell_chunk_backward<%s> g = { .of = x };", x->s->facts);
+    buf_line(k->out, "cell_chunk_backward<%s> g = {};", x->s->facts);
+    buf_line(k->out, "g.of = x;");
     for (int i = 0; i < c->reads.len; i++) {
         Place from = place_of(k, c->reads.data[i].given);
         print_rows(k, k_text(k, "g.cotangent[%d]", i), &from);
