@@ -73,10 +73,11 @@ class NumpyCell(Function):
     args_before, example_first = ["seed: a number, or a numpy.random.Generator"], ["0"]
 
     def __init__(self, built):
-        super().__init__(built)
-        if "bf16" not in self.dtypes and any(t.dtype == "bf16" for t in self.manifest.tensors.values()):
-            raise BackendError(f"{self.name}: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype="
+        m = built.manifest
+        if "bf16" not in self.dtypes and any(t.dtype == "bf16" for t in m.tensors.values()):
+            raise BackendError(f"{m.name}: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype="
                                "\"f32\"")
+        super().__init__(built)
 
     @staticmethod
     def is_array(value):
