@@ -165,10 +165,10 @@ $(BUILD)/portable/libcell.flags: $(BUILD)/config.mk
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
 	@printf 'libs %s\nnvcc %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(or $(NVCC),$(if $(NOCUDA),-))" > $@
 
-lint: ## look over the sources: white space, lengths of lines, ruff, shellcheck
+lint: ## look over the sources: white space, lengths of lines, clang-format, ruff, shellcheck
 	@bash scripts/lint.sh
 
-style: ## what clang-format would change in the lines of C that differ from main: advice, not a check
+style: ## what clang-format would change in the lines of C that differ from main
 	@command -v git-clang-format >/dev/null || { echo "apt-get install clang-format"; exit 1; }
 	@git-clang-format --diff "$$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main)" -- gen runtime ladder; true
 

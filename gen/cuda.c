@@ -156,7 +156,8 @@ static Plan *plan_long(const Module *lowered, const char *name, const Plan *firs
     return program ? plan_once(program, name, &request) : NULL;
 }
 
-/* The same where nobody asks for it, and a kernel would walk all steps one by one. NULL where it cannot, or does not pay. */
+/* The same where no schedule is forced, and a kernel would walk all steps one by one. NULL where it cannot, or does
+ * not pay. */
 static Plan *plan_long_unasked(const Module *lowered, const char *name, const Plan *first)
 {
     Compiler *c = lowered->c;
@@ -166,7 +167,7 @@ static Plan *plan_long_unasked(const Module *lowered, const char *name, const Pl
         return NULL;
     Module *step = compile_lowered(lowered, step_passes);
     Plan *p = step && !s->cut(step) && s->pays(step, first->request->dtype) ? plan_long(lowered, name, first, true) : NULL;
-    c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
+    c->diags.len = said;          /* no schedule is forced, so what is wrong with this one is no news */
     if (c->errors > errors) {
         c->errors = errors;
         return NULL;

@@ -23,7 +23,7 @@ typedef struct Request {
     bool one_block;               /* there are no clusters of blocks */
     Calls calls;                  /* the calls that it is for */
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
-    bool unasked;                 /* CALLS_LONG: nobody forced the schedule: it is for calls where it pays */
+    bool unasked;                 /* CALLS_LONG: the schedule is not forced: it is for calls where it pays */
 } Request;
 
 typedef struct Trial {

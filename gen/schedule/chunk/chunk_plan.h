@@ -11,10 +11,11 @@
 enum { CHUNK_THREADS = 128, CHUNK_KEYS = 256, CHUNK_PADDED = 5 };
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
-/* Where nobody asks for it: elements of a head's state, of tensors of bf16 and of others, and steps of a call, from which
- * on it takes the call. Measured on an H200 (bench/results/h200-chunk.txt), forward and backward, against tile: bf16,
- * 64 x 128 1.9 times as fast, 128 x 128 2.5 to 8 times, 64 x 64 0.4 to 1.4; f32, 128 x 128 2.5 to 2.8, 64 x 64 0.7;
- * 128 x 128 with 256 steps as fast (forward alone twice), with 16 half as fast. */
+/* Where the schedule is not forced: elements of a head's state, of tensors of bf16 and of others, and steps of a
+ * call, from which on chunks take the call. Measured on an H200 (bench/results/h200-chunk.txt), forward and
+ * backward, against tile: bf16, 64 x 128 1.9 times as fast, 128 x 128 2.5 to 8 times, 64 x 64 0.4 to 1.4; f32,
+ * 128 x 128 2.5 to 2.8, 64 x 64 0.7; 128 x 128 with 256 steps as fast (forward alone twice), with 16 half as
+ * fast. */
 enum { CHUNK_PAYS_NARROW = 64 * 128, CHUNK_PAYS_WIDE = 128 * 128, CHUNK_PAYS_STEPS = 256 };
 
 /* Kernels of a direction in their order. REST: backward only. */
