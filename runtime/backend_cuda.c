@@ -4,6 +4,7 @@
  * itself with the legacy default stream as that one would, but can be captured. Graphs are recorded on a
  * stream of their own. Compiled only with the CUDA toolkit. */
 #include "context.h"
+#include "cuda_reason.h"
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -60,8 +61,9 @@ static cell_status check(cudaError_t error, const char *what, cell_error *err) {
     if (error == cudaSuccess)
         return CELL_OK;
     cudaGetLastError(); /* so that the next call does not report this failure again */
-    return cell_fail(err, status_of(error), "%s: %s (%s)", what, cudaGetErrorString(error),
-                     cudaGetErrorName(error));
+    const char *reason = cell_cuda_reason((int)error);
+    return cell_fail(err, status_of(error), "%s: %s (%s)%s%s", what, cudaGetErrorString(error),
+                     cudaGetErrorName(error), reason ? "; " : "", reason ? reason : "");
 }
 
 static cell_status check_blas(cublasStatus_t status, const char *what, cell_error *err) {
@@ -95,8 +97,7 @@ static cell_status check_driver(int device, cell_error *err) {
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return cell_fail(err, CELL_NO_DEVICE, "no NVIDIA GPU is visible");
     if (error == cudaErrorInitializationError)
-        return cell_fail(err, CELL_BACKEND_FAILED,
-                         "CUDA cannot start in this process (was it forked from one that had used the GPU?)");
+        return cell_fail(err, CELL_BACKEND_FAILED, "%s", cell_cuda_reason((int)error));
     if (error != cudaSuccess)
         return check(error, "cannot count the GPUs", err);
     if (device < 0 || device >= count)

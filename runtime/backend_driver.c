@@ -2,6 +2,7 @@
  * when it is wanted. In: what the executor issues, an image (a cubin). Out and guaranteed: as backend_cuda.c, function
  * by function; cuBLAS is the process's, or what CELL_CUBLAS or the loader's path has. */
 #include "context.h"
+#include "cuda_reason.h"
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -58,7 +59,9 @@ static cell_status check(const Device *d, int error, const char *what, cell_erro
         return CELL_OK;
     d->cu.cuGetErrorString(error, &text);
     d->cu.cuGetErrorName(error, &name);
-    return cell_fail(err, status_of(error), "%s: %s (%s)", what, text, name);
+    const char *reason = cell_cuda_reason(error);
+    return cell_fail(err, status_of(error), "%s: %s (%s)%s%s", what, text, name, reason ? "; " : "",
+                     reason ? reason : "");
 }
 
 static cell_status check_blas(const Device *d, int status, const char *what, cell_error *err) {
@@ -71,16 +74,20 @@ static cell_status check_blas(const Device *d, int status, const char *what, cel
 /* Fills `to` with the function; C has no conversion between the two kinds of pointers. */
 static cell_status find(void *library, const char *name, void *to, cell_error *err) {
     void *symbol = dlsym(library, name);
-    if (!symbol)
-        return cell_fail(err, CELL_BACKEND_FAILED, "%s is not in it: it is too old", name);
+    if (!symbol) {
+        cell_fail(err, CELL_BACKEND_FAILED, "%s is not in it: it is too old", name);
+        return CELL_BACKEND_FAILED;
+    }
     memcpy(to, &symbol, sizeof symbol);
     return CELL_OK;
 }
 
 static cell_status open_driver(Device *d, cell_error *err) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return cell_fail(err, CELL_NO_DEVICE, "no NVIDIA driver is installed on this machine");
+    if (!library) {
+        cell_fail(err, CELL_NO_DEVICE, "no NVIDIA driver is installed on this machine");
+        return CELL_NO_DEVICE;
+    }
     cell_status status = CELL_OK;
 #define FIND(name, arguments)                                                                                \
     if (status == CELL_OK)                                                                                   \
@@ -446,7 +453,7 @@ static cell_status look(Device *d, const cell_kernel *kernel, size_t smem, cell_
 }
 
 static cell_status driver_prepare(void *self, const cell_kernel *kernel, size_t smem, cell_error *err) {
-    cell_handle function;
+    cell_handle function = NULL;
     return look(self, kernel, smem, &function, err);
 }
 
@@ -492,7 +499,7 @@ static cell_status count_clusters(Device *d, const cell_kernel *kernel, cell_han
 /* As in backend_cuda.c: code without a kernel's instructions may admit fewer threads than its launches have. */
 static int admits_threads(Device *d, const cell_kernel *kernel) {
     const KernelSlot *slot = slot_of(d, kernel);
-    cell_handle function;
+    cell_handle function = NULL;
     int threads;
     if ((slot && slot->kernel) || !d->module || use(d, NULL) != CELL_OK ||
         d->cu.cuModuleGetFunction(&function, d->module, kernel->name) != 0 ||
@@ -504,7 +511,7 @@ static int admits_threads(Device *d, const cell_kernel *kernel) {
 static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                    cell_error *err) {
     Device *d = self;
-    cell_handle function;
+    cell_handle function = NULL;
     int count = 0;
     *blocks = 0;
     if (smem > (size_t)d->smem_max || d->capability < cell_least_capability(kernel))

@@ -4,7 +4,6 @@
 #ifndef CELLC_COMMANDS_H
 #define CELLC_COMMANDS_H
 
-
 int cmd_build(int argc, char **argv);      /* build.c */
 int cmd_emit(int argc, char **argv);       /* generate.c */
 int cmd_doc(int argc, char **argv);        /* cmd_doc.c */
@@ -20,6 +19,7 @@ int cmd_tune(int argc, char **argv);       /* cmd_tune.c */
 int cmd_run(int argc, char **argv);        /* eval.c */
 int cmd_watch(int argc, char **argv);      /* cmd_watch.c */
 int cmd_compare(int argc, char **argv);    /* cmd_compare.c */
+int cmd_doctor(int argc, char **argv); /* cmd_doctor.c */
 int cmd_lsp(int argc, char **argv);        /* lsp/server.c */
 int cmd_ops(int argc, char **argv);        /* cmd_ops.c */
 int cmd_random(int argc, char **argv);     /* random_cell.c */

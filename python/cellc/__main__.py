@@ -1,10 +1,10 @@
 """`python -m cellc`, and the command `cellc` that this package installs: `cellc cache` looks after what was compiled,
-everything else goes to the compiler. Guaranteed: the compiler's output and exit status pass through unchanged."""
+`cellc doctor` says what this Python finds besides what the compiler finds, everything else goes to the compiler. Guaranteed: the compiler's output and exit status pass through unchanged."""
 
 import os
 import sys
 
-from . import cache, compiler
+from . import cache, compiler, doctor
 from .errors import CellcError
 
 USAGE = """usage: cellc cache [list | size | clear]
@@ -43,6 +43,8 @@ def main():
     try:
         if words[:1] == ["cache"]:
             return manage(words[1:])
+        if words[:1] == ["doctor"]:
+            return doctor.main(words[1:])
         path = compiler.program()
     except CellcError as error:
         print(f"cellc: {error}", file=sys.stderr)
