@@ -24,7 +24,8 @@ static const CommandHelp random_help = {
         "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a derivative that is no\n"
         "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is compiled and\n"
         "compared with the evaluator; one that fails is made smaller for as long as it fails in the same way, and\n"
-        "kept in the directory of --keep.",
+        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices: of those\n"
+        "schedule chunk takes many.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -207,10 +208,16 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
         printf("kept as %s\n", shown_text(c, path));
 }
 
-/* The first draw of a seed that can be checked. Gives how many came before it. */
-static int draw_cell(Compiler *c, uint64_t seed, const char *dir, Buf *out)
+/* The first draw of a seed that can be checked, or its linear cell, in which nothing is no number. Gives how many
+ * came before it. */
+static int draw_cell(Compiler *c, uint64_t seed, bool linear, const char *dir, Buf *out)
 {
     random_settings(seed, c);
+    if (linear) {
+        *out = (Buf){ .arena = c->arena };
+        random_linear_cell(c, seed, false, out);
+        return 0;
+    }
     for (int draw = 0; draw < MAX_DRAWS; draw++) {
         Buf text = {.arena = c->arena};
         random_cell(c, seed, draw, &text);
@@ -222,14 +229,14 @@ static int draw_cell(Compiler *c, uint64_t seed, const char *dir, Buf *out)
     exit(70);
 }
 
-static int print_one(Compiler *c, int64_t seed, const char *dir)
+static int print_one(Compiler *c, int64_t seed, bool linear, const char *dir)
 {
     Buf text = {.arena = c->arena};
-    draw_cell(c, (uint64_t)seed, dir, &text);
+    draw_cell(c, (uint64_t)seed, linear, dir, &text);
     return fwrite(text.data, 1, text.len, stdout) == text.len ? 0 : 1;
 }
 
-static int check_many(int64_t seed, int64_t n, const char *dir, const char *keep)
+static int check_many(int64_t seed, int64_t n, bool linear, const char *dir, const char *keep)
 {
     Tally t = {0};
     int64_t failed = 0, again = 0;
@@ -237,7 +244,7 @@ static int check_many(int64_t seed, int64_t n, const char *dir, const char *keep
     for (int64_t i = 0; i < n; i++) {
         Compiler *c = compiler_new();
         Buf text;
-        again += draw_cell(c, (uint64_t)(seed + i), dir, &text);
+        again += draw_cell(c, (uint64_t)(seed + i), linear, dir, &text);
         if (!check_apart(c, &text, dir, true, &t)) {
             failed++;
             keep_failed(c, &text, (uint64_t)(seed + i), dir, keep);
@@ -256,9 +263,11 @@ int cmd_random(int argc, char **argv)
 {
     Compiler *c = compiler_new();
     int64_t seed = 1, check = -1;
+    bool linear = false;
     const char *keep = NULL, *operands[argc + 1];
     const OptionSpec table[] = {
         {"--seed", "S", OPT_INT, &seed, "of the first cell (1)"},
+        {"--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in matrix states (--schedule chunk)"},
         {"--check", "N", OPT_INT, &check, "check N cells instead of printing one"},
         {"--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller"},
         {NULL, NULL, OPT_FLAG, NULL, NULL},
@@ -266,7 +275,7 @@ int cmd_random(int argc, char **argv)
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
         const char *dir = scratch_make(c, "random");
-        rc = !dir ? 1 : check >= 0 ? check_many(seed, check, dir, keep) : print_one(c, seed, dir);
+        rc = !dir ? 1 : check >= 0 ? check_many(seed, check, linear, dir, keep) : print_one(c, seed, linear, dir);
         if (dir)
             scratch_remove(dir);
     }

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "commands/options.h"
+#include "commands/random_cell.h"
 #include "formed.h"
 #include "front/front.h"
-#include "linear.h"
 #include "pipeline.h"
 
 static int passed, failed;
@@ -239,11 +239,11 @@ static void write_file(const char *path, const Buf *text)
 }
 
 /* What is linear must qualify, and be its form; with one term more, it must be refused for that term. */
-static void random_cell(uint64_t seed, bool spoiled, const char *dir)
+static void random_one(uint64_t seed, bool spoiled, const char *dir)
 {
     Compiler *c = compiler_new();
     Buf text = { .arena = c->arena };
-    const char *reason = linear_cell(c, seed, spoiled, &text);
+    const char *reason = random_linear_cell(c, seed, spoiled, &text);
     Settings s = { intern_f(c, "%s/linear_%llu%s.cell", dir, (unsigned long long)seed, spoiled ? "_not" : ""),
                    0, NULL };
     write_file(s.spec, &text);
@@ -342,7 +342,7 @@ static void check_faults(uint64_t cells, const char *dir)
         for (uint64_t seed = 1; seed <= cells; seed++) {
             Compiler *c = compiler_new();
             Buf text = { .arena = c->arena };
-            linear_cell(c, seed, false, &text);
+            random_linear_cell(c, seed, false, &text);
             Settings s = { intern_f(c, "%s/fault.cell", dir), 0, NULL };
             write_file(s.spec, &text);
             ChunkForm f = chunk_find(compile_step(c, &s, NULL));
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "random") == 0)
         for (uint64_t seed = 1; seed <= strtoull(argv[2], NULL, 10); seed++)
             for (int spoiled = 0; spoiled < 2; spoiled++)
-                random_cell(seed, spoiled, argv[3]);
+                random_one(seed, spoiled, argv[3]);
     else if (argc == 4 && strcmp(argv[1], "faults") == 0)
         check_faults(strtoull(argv[2], NULL, 10), argv[3]);
     else

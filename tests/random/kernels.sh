@@ -2,7 +2,9 @@
 # Random cells through the kernels: each is compiled with the schedule that the planner takes and with
 # `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
 # Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
-# schedule in bf16 or, those of odd seeds, in f16. In: N cells (6) from SEED (1), BUILD, CELLC.
+# schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first from
+# the seed on that it takes, go by schedule chunk, in double, but the last in bf16. In: N cells (6) from
+# SEED (1), BUILD, CELLC.
 # Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
@@ -54,6 +56,40 @@ for ((i = seed; rounded < (n + 1) / 2 && i < seed + 1000; i++)); do
         rounded=$((rounded + 1))
     fi
 done
+# Chunks of the linear cell of seed $1 in one type; false: the schedule refuses it.
+linear() {
+    local i=$1 type=$2 dims sizes name=linear${1}_$2
+    "$CELLC" random --linear --seed "$i" >"$out/linear.cell"
+    mapfile -t settings < <(head -n 1 "$out/linear.cell" | grep -o -- '--[a-z]*')
+    if ! "$CELLC" emit "$out/linear.cell" --schedule chunk:rows=16 --dtype "$type" "${settings[@]}" -o "$out/$name" \
+        >/dev/null 2>"$out/err"; then
+        grep -q -- '--schedule chunk cannot take cell' "$out/err" && return 1
+        echo "$name: cellc emit fails: $(head -n 1 "$out/err")"
+        failed=$((failed + 1))
+        return 1
+    fi
+    dims=$(grep -oE '^ *dim [^=]*;' "$out/linear.cell" | tr -d ' ;' | sed 's/^dim//' | tr ',\n' '  ')
+    sizes=$(for size in "1,1 2 1 1 1" "2,2 5 3 2 2" "1,17 3 18 2 1" "2,35 17 5 2 3"; do
+        read -ra words <<<"$size"
+        line=${words[0]}
+        for dim in $dims; do
+            case $dim in
+            N) line+=,${words[1]} ;;
+            V) line+=,${words[2]} ;;
+            R) line+=,${words[4]} ;;
+            *) line+=,${words[3]} ;;
+            esac
+        done
+        echo "$line"
+    done)
+    echo "$name linear ${sizes//$'\n'/ }" >>"$out/list"
+}
+chunked=0 tried=0
+for ((i = seed; chunked < ${LINEAR:-2} && i < seed + 1000; i++)); do
+    tried=$((tried + 1))
+    linear "$i" "$( ((chunked + 1 < ${LINEAR:-2})) && echo f64 || echo bf16)" || continue
+    chunked=$((chunked + 1))
+done
 emulate "$out"
-echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions"
+echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions; chunks take $chunked of $tried linear ones"
 finish

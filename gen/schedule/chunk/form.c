@@ -434,6 +434,8 @@ bool form_build(Form *f)
 
 /* ---- columns ---- */
 
+typedef struct NodeIds { NodeId *data; int len, cap; } NodeIds;
+
 /* The axes of a vector beside the key are heads; those of the other component's heads, in their order, are
  * the same. */
 static bool same_axes(const Module *m, const ChunkComponent *a, const ChunkComponent *of, IndexId *from,
@@ -458,12 +460,43 @@ static bool same_axes(const Module *m, const ChunkComponent *a, const ChunkCompo
     return next == of->rank && a->keys == of->keys;
 }
 
+static void factors_of(const Module *m, NodeId id, NodeIds *out)
+{
+    const Node *n = &m->nodes.data[id];
+    if (n->kind == N_MAP && n->op == OP_MUL) {
+        factors_of(m, n->args[0], out);
+        factors_of(m, n->args[1], out);
+        return;
+    }
+    vec_push(m->arena, out, id);
+}
+
+/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands for an
+ * axis changes. */
+static bool same_product(const Module *m, NodeId a, NodeId b)
+{
+    NodeIds x = { 0 }, y = { 0 };
+    if (a < 0 || b < 0)
+        return a == b;
+    factors_of(m, a, &x);
+    factors_of(m, b, &y);
+    for (int i = 0; i < x.len; i++) {
+        int k = 0;
+        while (k < y.len && y.data[k] != x.data[i])
+            k++;
+        if (k == y.len)
+            return false;
+        y.data[k] = y.data[--y.len];
+    }
+    return y.len == 0;
+}
+
 /* Numbers may differ: they can go to the values. */
-static bool has_column(const ChunkUpdate *u, NodeId vector)
+static bool has_column(const Module *m, const ChunkUpdate *u, NodeId vector)
 {
     for (int i = 0; i < u->additions.len; i++)
         for (int c = 0; c < u->additions.data[i].columns.len; c++)
-            if (u->additions.data[i].columns.data[c].vector == vector)
+            if (same_product(m, u->additions.data[i].columns.data[c].vector, vector))
                 return true;
     return false;
 }
@@ -480,12 +513,12 @@ static bool is_column(Module *m, const ChunkComponent *a, const ChunkComponent *
     for (int i = 0; i < n; i++)
         to[i] = ix_index(m, names[i]);
     const ChunkUpdate *x = &a->updates.data[0], *y = &of->updates.data[0];
-    if (y->per_value >= 0 || x->per_value >= 0 || node_subst(m, x->decay[0], from, to, n) != y->decay[0])
+    if (y->per_value >= 0 || x->per_value >= 0 || !same_product(m, node_subst(m, x->decay[0], from, to, n), y->decay[0]))
         return false;
     for (int i = 0; i < x->additions.len; i++)
         for (int c = 0; c < x->additions.data[i].columns.len; c++) {
             ChunkVector v = x->additions.data[i].columns.data[c];
-            if (!has_column(y, node_subst(m, v.vector, from, to, n)))
+            if (!has_column(m, y, node_subst(m, v.vector, from, to, n)))
                 return false;
         }
     return true;

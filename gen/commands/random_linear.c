@@ -1,16 +1,20 @@
-/* linear.c: random cells of the class that schedule chunk takes: one state or several that feed one
- * another, with or without heads, heads that share keys, axes in any order, one axis of values or two;
- * decays none, number, per key, per value; corrections and writes with keys and values of many spellings;
- * several updates within a step; reads before and after; a normaliser. */
+/* random_linear.c: random cells that are linear in matrix states, as schedule chunk may take them: one state or
+ * several that feed one another, with or without heads, heads that share keys, several queries for a head, axes in
+ * any order, one axis of values or two; decays none, number, per key, per value, also 0 and negative; corrections
+ * and writes with keys and values of many spellings; several updates within a step; reads before and after; a
+ * normaliser, a stabiliser; learned initial states, resets; axes of bound size or not. */
 #include <string.h>
 
-#include "linear.h"
+#include "case.h"
+#include "random_cell.h"
 
 typedef struct Maker {
     Compiler *c;
-    uint64_t state;
+    Random random;
     Buf declared, equations;
     bool heads, grouped, second;  /* heads; keys shared by R heads; a second axis of values */
+    bool resets, learns;          /* sequences begin within a call; initial states are params */
+    int bound[2];                 /* N and V where the cell says them; 0: the call does */
     int order[4], rank;           /* of the state: 0 head, 1 key, 2 value, 3 second value */
     int states;
     int names;                    /* given so far */
@@ -19,8 +23,7 @@ typedef struct Maker {
 
 static int below(Maker *m, int n)
 {
-    m->state = m->state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((m->state >> 33) % (uint64_t)n);
+    return (int)random_below(&m->random, n);
 }
 
 static bool chance(Maker *m, int percent)
@@ -286,6 +289,10 @@ static void draw_shape(Maker *m)
     m->second = m->heads && chance(m, 15);
     m->states = chance(m, 70) ? 1 : 2 + below(m, 2);
     m->updates = m->states == 1 && chance(m, 25) ? 2 + below(m, 2) : 1;
+    m->resets = chance(m, 20);
+    m->learns = !m->resets && chance(m, 25);
+    m->bound[0] = chance(m, 40) ? 1 + below(m, 20) : 0;
+    m->bound[1] = chance(m, 40) ? 1 + below(m, 20) : 0;
     for (int i = 0; i < 4; i++)
         if ((i != 0 || m->heads) && (i != 3 || m->second))
             m->order[m->rank++] = i;
@@ -296,10 +303,29 @@ static void draw_shape(Maker *m)
     }
 }
 
+/* Two queries for each head of the state. */
+static void put_shared_read(Maker *m, int i)
+{
+    char letters[5] = { 0 };
+    Buf place = { .arena = m->c->arena };
+    const char *q = TEXT(m, "q%d", m->names++), *of = TEXT(m, "S%d%s", below(m, m->states), chance(m, 60) ? "'" : "");
+    strcpy(letters, axes_of_state(m, 'i'));
+    for (int k = 0; letters[k]; k++)
+        if (letters[k] != 'r' || m->second)
+            buf_f(&place, letters[k] == 'h' ? "%sdiv(a, 2)" : "%s%c", place.len ? "," : "", letters[k]);
+    buf_f(&m->declared, "    input %s[2*H, N];\n    output y%d[2*H, V%s];\n", q, i, m->second ? ", U" : "");
+    buf_f(&m->equations, "    y%d[a:2*H, p:V%s] = sum[i] %s[a,i] * %s[%s];\n", i, m->second ? ", r:U" : "", q, of,
+          place.data);
+}
+
 static void put_reads(Maker *m)
 {
     int reads = 1 + below(m, 3);
     for (int i = 0; i < reads; i++) {
+        if (m->heads && !m->grouped && chance(m, 15)) {
+            put_shared_read(m, i);
+            continue;
+        }
         const char *s = TEXT(m, "S%d%s", below(m, m->states), chance(m, 60) ? "'" : ""), *q = key(m);
         const char *scale = chance(m, 30) ? TEXT(m, "%s * ", number(m)) : "";
         buf_f(&m->declared, "    output y%d%s;\n", i, ranges(m, "hpr", false));
@@ -322,29 +348,58 @@ static const char *normalised(Maker *m)
     return TEXT(m, "%s * %s + %s * %s", a, element(m, "S0", 'i'), value(m), k);
 }
 
-const char *linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *out)
+/* A state, with a learned initial value now and then. */
+static void declare_state(Maker *m, const char *name, const char *letters)
+{
+    const char *axes = ranges(m, letters, false);
+    if (m->learns)
+        buf_f(&m->declared, "    param %s_start%s ~ normal(0.3);\n", name, axes);
+    buf_f(&m->declared, "    state %s%s", name, axes);
+    if (m->learns)
+        buf_f(&m->declared, " = %s_start%s", name, at(m, letters));
+    buf_f(&m->declared, ";\n");
+}
+
+/* The run-time dims and those that are bound. */
+static void put_dims(const Maker *m, Buf *out)
+{
+    const char *const names[] = { "N", "V" };
+    for (int i = 0; i < 2; i++)
+        if (m->bound[i])
+            buf_f(out, "    dim %s = %d;\n", names[i], m->bound[i]);
+        else
+            buf_f(out, "    dim %s;\n", names[i]);
+    if (m->second)
+        buf_f(out, "    dim U;\n");
+    if (m->heads)
+        buf_f(out, "    dim %s;\n", m->grouped ? "G, R" : "H");
+    if (m->updates > 1)
+        buf_f(out, "    dim M = %d;\n", m->updates);
+}
+
+const char *random_linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *out)
 {
     Maker m = { .c = c,
-                .state = seed * 7919 + 12345,
+                .random = { seed * 7919 + 12345 },
                 .declared = { .arena = c->arena },
                 .equations = { .arena = c->arena } };
     const char *reason = NULL, *outputs = "";
     draw_shape(&m);
     bool normaliser = m.heads && m.states == 1 && m.updates == 1 && chance(&m, 20);
+    if (m.resets)
+        buf_f(&m.declared, "    reset start;\n");
     for (int a = 0; a < m.states; a++) {
         const char *next = normaliser ? normalised(&m) : next_value(&m, a);
         if (spoiled && a == 0)
             reason = spoil(&m, &next, &outputs);
         buf_f(&m.equations, "    S%d'%s = %s;\n", a, at(&m, axes_of_state(&m, 'i')), next);
-        buf_f(&m.declared, "    state S%d%s;\n", a, ranges(&m, axes_of_state(&m, 'i'), false));
+        declare_state(&m, state_name(&m, a), axes_of_state(&m, 'i'));
     }
     put_reads(&m);
-    buf_f(out, "cell linear {\n    dim N, V%s%s;\n", m.second ? ", U" : "",
-          m.grouped ? ", G, R"
-          : m.heads ? ", H"
-                    : "");
-    if (m.updates > 1)
-        buf_f(out, "    dim M = %d;\n", m.updates);
+    buf_f(out, "// random linear cell of seed %llu%s%s\n", (unsigned long long)seed, c->lengths ? ", for --lengths" : "",
+          c->reverse ? ", for --reverse" : "");
+    buf_f(out, "cell linear {\n");
+    put_dims(&m, out);
     buf_f(out, "%s%s%s}\n", m.declared.data, m.equations.data, outputs);
     return reason;
 }
