@@ -24,8 +24,8 @@ static const CommandHelp random_help = {
         "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a derivative that is no\n"
         "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is compiled and\n"
         "compared with the evaluator; one that fails is made smaller for as long as it fails in the same way, and\n"
-        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices: of those\n"
-        "schedule chunk takes many.",
+        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices: many of\n"
+        "those can be walked several steps at a time.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -267,7 +267,7 @@ int cmd_random(int argc, char **argv)
     const char *keep = NULL, *operands[argc + 1];
     const OptionSpec table[] = {
         {"--seed", "S", OPT_INT, &seed, "of the first cell (1)"},
-        {"--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in matrix states (--schedule chunk)"},
+        {"--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in states that are matrices"},
         {"--check", "N", OPT_INT, &check, "check N cells instead of printing one"},
         {"--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller"},
         {NULL, NULL, OPT_FLAG, NULL, NULL},

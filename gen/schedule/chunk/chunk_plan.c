@@ -32,6 +32,20 @@ static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
     return poly_const(m, 0);
 }
 
+/* Is it made of indices of the heads alone, as a group's number is? */
+static bool is_of_heads(const IxExpr *e, const IndexId *axes, int heads)
+{
+    for (int k = 0; k < e->nterms; k++) {
+        const IxTerm *t = &e->terms[k];
+        bool own = t->kind != IA_INDEX && is_of_heads(t->arg, axes, heads);
+        for (int i = 0; i < heads; i++)
+            own |= t->kind == IA_INDEX && t->index == axes[i];
+        if (!own)
+            return false;
+    }
+    return true;
+}
+
 /* Is the read an element of rows, with strides along the root's axes? Behind the heads several axes count as
  * one. */
 static bool has_strides(const Plan *p, NodeId root, const Read *r, int heads)
@@ -43,7 +57,7 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, int heads)
     if (r->step || (t && t->kind != T_PARAM && t->kind != T_DOUT && (t->kind != T_INPUT || t->lengths)))
         return false;
     for (int k = 0; k < lin->nterms; k++) {
-        bool own = false;
+        bool own = lin->terms[k].kind != IA_INDEX && is_of_heads(lin->terms[k].arg, n->axes, heads);
         for (int i = 0; i < n->naxes; i++)
             own |= lin->terms[k].kind == IA_INDEX && lin->terms[k].index == n->axes[i];
         if (!own)

@@ -251,8 +251,98 @@ static NodeId add(Module *m, NodeId a, NodeId b)
     return a < 0 ? b : node_map2(m, OP_ADD, a, b);
 }
 
+/* Several queries of one place of the heads, along an index of the sum that is no axis of the state: each is a read
+ * of its own. */
+enum { MAX_QUERIES = 16 };
+typedef struct Queries {
+    IndexId along;                /* -1: there is one query */
+    int n;
+    const IxExpr *place;          /* query 0's place along it; the next one's is `step` behind it */
+    const Poly *step;
+    const IxExpr *number;         /* of a place, the query's number */
+} Queries;
+
+static bool refuse_queries(Cut *c)
+{
+    return refuse(c, "several reads of one place of its heads, whose number is not known or above 16");
+}
+
+/* The index that the weight varies over beside the state's own. */
+static bool find_along(Cut *c, NodeId weight, IndexId *along)
+{
+    IndexId axes[MAX_STATE_AXES];
+    int n = axes_of(c, true, true, axes);
+    for (int i = 0; i < at(c, weight)->naxes; i++) {
+        IndexId own = at(c, weight)->axes[i];
+        if (own == c->k->mixed || has_index(axes, n, own) || own == *along)
+            continue;
+        if (*along >= 0)
+            return refuse(c, "several reads of one place of its heads, along two axes");
+        *along = own;
+    }
+    return true;
+}
+
+/* Heads are read at a quotient or a remainder of the index: the places that give one head. */
+static bool invert_place(Cut *c, const IxExpr *place, IndexId head, Queries *q)
+{
+    Module *m = c->m;
+    const IxTerm *t = place->terms;
+    const Poly *all = m->indices.data[q->along].extent, *heads = m->indices.data[head].extent;
+    IndexId which;
+    bool plain = place->nterms == 1 && place->offset == poly_const(m, 0) && poly_is_one(t->coef) &&
+                 t->kind != IA_INDEX && ix_is_index(t->arg, &which) && which == q->along;
+    const Poly *n = !plain ? NULL : t->kind == IA_DIV ? t->by : poly_div(m, all, heads);
+    if (!n || !n->is_const || n->value > MAX_QUERIES || poly_mul(m, heads, n) != all ||
+        (t->kind == IA_MOD && t->by != heads))
+        return refuse_queries(c);
+    bool quotient = t->kind == IA_DIV;
+    q->n = (int)n->value;
+    q->place = quotient ? ix_scale(m, ix_index(m, head), n) : ix_index(m, head);
+    q->step = quotient ? poly_const(m, 1) : heads;
+    q->number = quotient ? ix_mod(m, ix_index(m, q->along), n) : ix_div(m, ix_index(m, q->along), heads);
+    return true;
+}
+
+static bool find_queries(Cut *c, const ChunkRead *r, Queries *q)
+{
+    Module *m = c->m;
+    const IxExpr *const *places = r->sums.data[0].places;
+    *q = (Queries){ .along = -1, .n = 1 };
+    for (int i = 0; i < r->parts.len; i++)
+        if (!find_along(c, r->parts.data[i].weight.number, &q->along) ||
+            !find_along(c, r->parts.data[i].weight.vector, &q->along))
+            return false;
+    if (q->along < 0)
+        return true;
+    for (int i = 0; i < c->to->rank; i++)
+        if (places[i] && ix_uses(places[i], q->along))
+            return invert_place(c, places[i], c->k->axes[i], q);
+    const Poly *n = m->indices.data[q->along].extent;
+    if (!n->is_const || n->value > MAX_QUERIES)
+        return refuse_queries(c);
+    q->n = (int)n->value;
+    q->place = ix_const(m, poly_const(m, 0));
+    q->step = poly_const(m, 1);
+    q->number = ix_index(m, q->along);
+    return true;
+}
+
+/* The weight of query number `query`. */
+static ChunkVector weight_of(Cut *c, ChunkVector of, const Queries *q, int query)
+{
+    Module *m = c->m;
+    if (q->along < 0)
+        return of;
+    const IxExpr *to = ix_add(m, q->place, ix_const(m, poly_mul(m, q->step, poly_const(m, query))));
+    of.number = node_subst(m, of.number, &q->along, &to, 1);
+    of.vector = node_subst(m, of.vector, &q->along, &to, 1);
+    return of;
+}
+
 /* Parts of a read at the same state, times the same scale: one read of the walk. */
-static bool take_given(Cut *c, const ChunkRead *r, int first, bool *taken, ChunkGiven *out)
+static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, int query, bool *taken,
+                       ChunkGiven *out)
 {
     const ChunkPart *x = &r->parts.data[first];
     ChunkVectors weights = { 0 };
@@ -260,7 +350,7 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, bool *taken, Chunk
     IndexId axes[MAX_STATE_AXES];
     for (int i = first; i < r->parts.len; i++)
         if (r->parts.data[i].update == x->update && r->parts.data[i].scale == x->scale) {
-            vec_push(c->m->arena, &weights, r->parts.data[i].weight);
+            vec_push(c->m->arena, &weights, weight_of(c, r->parts.data[i].weight, q, query));
             taken[i] = true;
         }
     out->before = x->update == 0;
@@ -272,24 +362,43 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, bool *taken, Chunk
     return true;
 }
 
+/* What the walk gives of a part of the read, and those like it, at the places of the sum. */
+static NodeId load_queries(Cut *c, const TensorId *given, const Queries *q, const ChunkSum *sum)
+{
+    Module *m = c->m;
+    NodeId x = load_read(c, given[q->n - 1], sum);
+    for (int i = q->n - 2; i >= 0; i--) {
+        NodeId is = node_map2(m, OP_EQ, node_index(m, q->number), node_whole(m, i));
+        x = node_select(m, is, load_read(c, given[i], sum), x);
+    }
+    return x;
+}
+
 /* What stands in place of its sums. */
 static bool take_read(Cut *c, const ChunkRead *r)
 {
     Module *m = c->m;
+    Queries q;
     bool *taken = arena_alloc(m->arena, (size_t)r->parts.len + 1);
     NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)(r->sums.len + 1));
     for (int s = 0; s < r->sums.len; s++)
         value[s] = r->known < 0 ? -1 : at_places(c, r->known, &r->sums.data[s]);
     if (r->known >= 0 && (at(c, r->known)->dep & DEP_STATE))
         return refuse(c, "a read beside what depends on another state");
+    if (!find_queries(c, r, &q))
+        return false;
     for (int i = 0; i < r->parts.len; i++) {
-        ChunkGiven g;
+        TensorId given[MAX_QUERIES];
         if (taken[i])
             continue;
-        if (!take_given(c, r, i, taken, &g))
-            return false;
+        for (int k = 0; k < q.n; k++) {
+            ChunkGiven g;
+            if (!take_given(c, r, i, &q, k, taken, &g))
+                return false;
+            given[k] = g.given;
+        }
         for (int s = 0; s < r->sums.len; s++) {
-            NodeId x = load_read(c, g.given, &r->sums.data[s]), scale = r->parts.data[i].scale;
+            NodeId x = load_queries(c, given, &q, &r->sums.data[s]), scale = r->parts.data[i].scale;
             if (scale >= 0 && (at(c, scale)->dep & DEP_STATE))
                 return refuse(c, "a read beside what depends on another state");
             if (scale >= 0)
