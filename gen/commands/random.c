@@ -24,8 +24,8 @@ static const CommandHelp random_help = {
         "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a derivative that is no\n"
         "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is compiled and\n"
         "compared with the evaluator; one that fails is made smaller for as long as it fails in the same way, and\n"
-        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices: many of\n"
-        "those can be walked several steps at a time.",
+        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices:\n"
+        "many of those can be walked several steps at a time.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -208,8 +208,8 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
         printf("kept as %s\n", shown_text(c, path));
 }
 
-/* The first draw of a seed that can be checked, or its linear cell, in which nothing is no number. Gives how many
- * came before it. */
+/* The first draw of a seed that can be checked, or its linear cell, in which nothing is no number. Gives how
+ * many came before it. */
 static int draw_cell(Compiler *c, uint64_t seed, bool linear, const char *dir, Buf *out)
 {
     random_settings(seed, c);
@@ -275,7 +275,8 @@ int cmd_random(int argc, char **argv)
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
         const char *dir = scratch_make(c, "random");
-        rc = !dir ? 1 : check >= 0 ? check_many(seed, check, linear, dir, keep) : print_one(c, seed, linear, dir);
+        rc = !dir ? 1 : check < 0 ? print_one(c, seed, linear, dir)
+                       : check_many(seed, check, linear, dir, keep);
         if (dir)
             scratch_remove(dir);
     }

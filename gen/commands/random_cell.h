@@ -10,8 +10,8 @@ void random_settings(uint64_t seed, Compiler *c);
  * cells that a seed has. All dims are small, and values are meant to stay of the order of one, so that the comparison
  * with the evaluator is sharp; inner gradients may exceed that, which judge_text finds. c has the settings of the seed. */
 void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out);
-/* Prints a cell that is linear in matrix states (random_linear.c), which schedule chunk's proof must admit; NULL.
- * Spoiled: the same with a term more that must be refused; gives what the reason says, in part. */
+/* Prints a cell that is linear in matrix states (random_linear.c), which schedule chunk's proof must admit;
+ * NULL. Spoiled: the same with a term more that must be refused; gives what the reason says, in part. */
 const char *random_linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *out);
 
 #endif

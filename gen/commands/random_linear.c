@@ -1,8 +1,8 @@
-/* random_linear.c: random cells that are linear in matrix states, as schedule chunk may take them: one state or
- * several that feed one another, with or without heads, heads that share keys, several queries for a head, axes in
- * any order, one axis of values or two; decays none, number, per key, per value, also 0 and negative; corrections
- * and writes with keys and values of many spellings; several updates within a step; reads before and after; a
- * normaliser, a stabiliser; learned initial states, resets; axes of bound size or not. */
+/* random_linear.c: random cells that are linear in matrix states, as schedule chunk may take them: one state
+ * or several that feed one another, with or without heads, heads that share keys, several queries for a head,
+ * axes in any order, one axis of values or two; decays none, number, per key, per value, also 0 and negative;
+ * corrections and writes with keys and values of many spellings; several updates within a step; reads before
+ * and after; a normaliser; learned initial states, resets; axes of bound size or not. */
 #include <string.h>
 
 #include "case.h"
@@ -12,12 +12,12 @@ typedef struct Maker {
     Compiler *c;
     Random random;
     Buf declared, equations;
-    bool heads, grouped, second;  /* heads; keys shared by R heads; a second axis of values */
-    bool resets, learns;          /* sequences begin within a call; initial states are params */
-    int bound[2];                 /* N and V where the cell says them; 0: the call does */
-    int order[4], rank;           /* of the state: 0 head, 1 key, 2 value, 3 second value */
+    bool heads, grouped, second; /* heads; keys shared by R heads; a second axis of values */
+    bool resets, learns; /* sequences begin within a call; initial states are params */
+    int bound[2]; /* N and V where the cell says them; 0: the call does */
+    int order[4], rank; /* of the state: 0 head, 1 key, 2 value, 3 second value */
     int states;
-    int names;                    /* given so far */
+    int names; /* given so far */
     int updates;
 } Maker;
 
@@ -158,7 +158,8 @@ static const char *decay(Maker *m)
     switch (kind) {
     case 0: return "";
     case 1: return TEXT(m, "%s * ", number(m));
-    case 2: case 3: {
+    case 2:
+    case 3: {
         const char *axes = kind == 2 ? "hi" : "hpr";
         buf_f(&m->equations, "    %s%s = %s(%s%s);\n", name, ranges(m, axes, true),
               kind == 2 ? "sigmoid" : "cos", input(m, axes), at(m, axes));
@@ -216,7 +217,7 @@ static const char *next_value(Maker *m, int a)
     if (m->updates > 1)
         return repeated(m);
     for (int i = 0; i < m->states; i++)
-        if (i == a || i == (a + 1) % m->states || chance(m, 40))    /* a ring, so that all feed one another */
+        if (i == a || i == (a + 1) % m->states || chance(m, 40)) /* a ring, so that all feed one another */
             buf_f(&b, "%s%s%s", b.len ? " + " : "", decay(m), element(m, state_name(m, i), 'i'));
     int corrections = below(m, 3), writes = below(m, 3);
     for (int i = 0; i < corrections; i++)
@@ -249,7 +250,7 @@ static const char *spoil(Maker *m, const char **next, const char **outputs)
         }
         case 4:
             if (m->second)
-                break;                        /* there the axis would be a head */
+                break; /* there the axis would be a head */
             *next = TEXT(m, "%s - %s%s * %s * %s", before, input(m, "hp"), at(m, "hp"), ki, s);
             return m->states > 1 ? "a decay that varies over" : "no product of a row's and a column's decay";
         case 5:
@@ -308,14 +309,15 @@ static void put_shared_read(Maker *m, int i)
 {
     char letters[5] = { 0 };
     Buf place = { .arena = m->c->arena };
-    const char *q = TEXT(m, "q%d", m->names++), *of = TEXT(m, "S%d%s", below(m, m->states), chance(m, 60) ? "'" : "");
+    const char *q = TEXT(m, "q%d", m->names++),
+               *of = TEXT(m, "S%d%s", below(m, m->states), chance(m, 60) ? "'" : "");
     strcpy(letters, axes_of_state(m, 'i'));
     for (int k = 0; letters[k]; k++)
         if (letters[k] != 'r' || m->second)
             buf_f(&place, letters[k] == 'h' ? "%sdiv(a, 2)" : "%s%c", place.len ? "," : "", letters[k]);
     buf_f(&m->declared, "    input %s[2*H, N];\n    output y%d[2*H, V%s];\n", q, i, m->second ? ", U" : "");
-    buf_f(&m->equations, "    y%d[a:2*H, p:V%s] = sum[i] %s[a,i] * %s[%s];\n", i, m->second ? ", r:U" : "", q, of,
-          place.data);
+    buf_f(&m->equations, "    y%d[a:2*H, p:V%s] = sum[i] %s[a,i] * %s[%s];\n", i, m->second ? ", r:U" : "", q,
+          of, place.data);
 }
 
 static void put_reads(Maker *m)
@@ -396,8 +398,8 @@ const char *random_linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *ou
         declare_state(&m, state_name(&m, a), axes_of_state(&m, 'i'));
     }
     put_reads(&m);
-    buf_f(out, "// random linear cell of seed %llu%s%s\n", (unsigned long long)seed, c->lengths ? ", for --lengths" : "",
-          c->reverse ? ", for --reverse" : "");
+    buf_f(out, "// random linear cell of seed %llu%s%s\n", (unsigned long long)seed,
+          c->lengths ? ", for --lengths" : "", c->reverse ? ", for --reverse" : "");
     buf_f(out, "cell linear {\n");
     put_dims(&m, out);
     buf_f(out, "%s%s%s}\n", m.declared.data, m.equations.data, outputs);

@@ -2,8 +2,8 @@
 # Random cells through the kernels: each is compiled with the schedule that the planner takes and with
 # `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
 # Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
-# schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first from
-# the seed on that it takes, go by schedule chunk, in double, but the last in bf16. In: N cells (6) from
+# schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first
+# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. In: N cells (6) from
 # SEED (1), BUILD, CELLC.
 # Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
@@ -61,8 +61,8 @@ linear() {
     local i=$1 type=$2 dims sizes name=linear${1}_$2
     "$CELLC" random --linear --seed "$i" >"$out/linear.cell"
     mapfile -t settings < <(head -n 1 "$out/linear.cell" | grep -o -- '--[a-z]*')
-    if ! "$CELLC" emit "$out/linear.cell" --schedule chunk:rows=16 --dtype "$type" "${settings[@]}" -o "$out/$name" \
-        >/dev/null 2>"$out/err"; then
+    if ! "$CELLC" emit "$out/linear.cell" --schedule chunk:rows=16 --dtype "$type" "${settings[@]}" \
+        -o "$out/$name" >/dev/null 2>"$out/err"; then
         grep -q -- '--schedule chunk cannot take cell' "$out/err" && return 1
         echo "$name: cellc emit fails: $(head -n 1 "$out/err")"
         failed=$((failed + 1))
@@ -91,5 +91,6 @@ for ((i = seed; chunked < ${LINEAR:-2} && i < seed + 1000; i++)); do
     chunked=$((chunked + 1))
 done
 emulate "$out"
-echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions; chunks take $chunked of $tried linear ones"
+echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions;" \
+    "chunks take $chunked of $tried linear ones"
 finish

@@ -471,8 +471,8 @@ static void factors_of(const Module *m, NodeId id, NodeIds *out)
     vec_push(m->arena, out, id);
 }
 
-/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands for an
- * axis changes. */
+/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands for
+ * an axis changes. */
 static bool same_product(const Module *m, NodeId a, NodeId b)
 {
     NodeIds x = { 0 }, y = { 0 };
@@ -513,7 +513,8 @@ static bool is_column(Module *m, const ChunkComponent *a, const ChunkComponent *
     for (int i = 0; i < n; i++)
         to[i] = ix_index(m, names[i]);
     const ChunkUpdate *x = &a->updates.data[0], *y = &of->updates.data[0];
-    if (y->per_value >= 0 || x->per_value >= 0 || !same_product(m, node_subst(m, x->decay[0], from, to, n), y->decay[0]))
+    NodeId decay = node_subst(m, x->decay[0], from, to, n);
+    if (y->per_value >= 0 || x->per_value >= 0 || !same_product(m, decay, y->decay[0]))
         return false;
     for (int i = 0; i < x->additions.len; i++)
         for (int c = 0; c < x->additions.data[i].columns.len; c++) {
