@@ -37,6 +37,7 @@ static const Command commands[] = {
     { "sources", cmd_sources, "list the files that a spec is made of, or pack them into one" },
     { "new", cmd_new, "start a spec from a neighbour" },
     { "fmt", cmd_fmt, "print specs in canonical form" },
+    { "inspect", cmd_inspect, "say which cells a built library has, for which sizes, types and GPUs" },
     { "doctor", cmd_doctor, "say what cellc finds on this machine, what runs here, and what is missing" },
     { "lsp", cmd_lsp, "be an editor's language server, over standard input and output" },
     { "ops", cmd_ops, "print the table of operators and functions" },

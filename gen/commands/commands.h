@@ -20,6 +20,7 @@ int cmd_run(int argc, char **argv);        /* eval.c */
 int cmd_watch(int argc, char **argv);      /* cmd_watch.c */
 int cmd_compare(int argc, char **argv);    /* cmd_compare.c */
 int cmd_doctor(int argc, char **argv); /* cmd_doctor.c */
+int cmd_inspect(int argc, char **argv); /* cmd_inspect.c */
 int cmd_lsp(int argc, char **argv);        /* lsp/server.c */
 int cmd_ops(int argc, char **argv);        /* cmd_ops.c */
 int cmd_random(int argc, char **argv);     /* random_cell.c */

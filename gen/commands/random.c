@@ -1,7 +1,7 @@
 /* random.c: `cellc random`: prints random cells, or checks them and makes a failing one smaller. What comes
  * in is a seed; what goes out is specs, or the count of checks and, for each cell that fails, the smallest
- * cell that still does. A cell that the evaluator alone finds unfit, because a value or a derivative of it is no
- * number or hangs on roundings, is drawn again; how often is said. */
+ * cell that still does. A cell that the evaluator alone finds unfit, because a value or a derivative of it
+ * is no number or hangs on roundings, is drawn again; how often is said. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

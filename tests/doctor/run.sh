@@ -13,15 +13,16 @@ trap 'rm -rf "$dir"' EXIT
 said=$dir/said
 # shellcheck source=tests/expect.sh
 source tests/expect.sh
-unset CELLC_HOME CELL_BACKEND CELL_BLAS CELL_CUBLAS CELLC_NVCC CUDA_VISIBLE_DEVICES FAKE_CUDA FAKE_ARCHS FAKE_DRIVER
+unset CELLC_HOME CELL_BACKEND CELL_BLAS CELL_CUBLAS CELLC_NVCC CUDA_VISIBLE_DEVICES
+unset FAKE_CUDA FAKE_ARCHS FAKE_DRIVER
 export CC=$cc
 [[ -z ${SAN:-} ]] || export ASAN_OPTIONS=detect_leaks=0
 
 words="-std=c11 -O1 -Wall -Wextra -Werror -Iruntime -Itests/doctor"
 # shellcheck disable=SC2086
 $cc $words -shared -fPIC tests/doctor/fake_stubs.c tests/doctor/fake_driver.c -o "$dir/libcuda.so.1" &&
-    $cc $words ${SAN:+-fsanitize=address,undefined} tests/doctor/call.c "$build/libcell.a" -lm -ldl -lpthread \
-        -o "$dir/call" || {
+    $cc $words ${SAN:+-fsanitize=address,undefined} tests/doctor/call.c "$build/libcell.a" \
+        -lm -ldl -lpthread -o "$dir/call" || {
     echo "doctor: the fake driver does not compile"
     echo "0 passed, 1 failed"
     exit 1
@@ -54,12 +55,13 @@ expect 1 "makes no kernels" with env CELLC_NVCC=none "$cellc" doctor --gpu
 # ---- GPUs that cannot be used
 
 expect 0 "none: no NVIDIA GPU is visible" doctor "$nvcc" FAKE_CUDA=cuInit=100
-expect 0 "the backend reference (plain C, one thread): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
-expect 0 "CUDA_VISIBLE_DEVICES is set and may hide the GPUs: unset it." doctor "$nvcc" FAKE_ARCHS=none CUDA_VISIBLE_DEVICES=3
+expect 0 "reference (plain C, one thread): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
+expect 0 "CUDA_VISIBLE_DEVICES is set and may hide the GPUs: unset it." \
+    doctor "$nvcc" FAKE_ARCHS=none CUDA_VISIBLE_DEVICES=3
 expect 1 "no NVIDIA GPU is visible" with env "$nvcc" FAKE_CUDA=cuInit=100 "$cellc" doctor --gpu
-expect 0 "the NVIDIA driver is too old: it supports CUDA 12.4, nvcc is of 13.2" doctor "$nvcc" FAKE_DRIVER=12040
+expect 0 "driver is too old: it supports CUDA 12.4, nvcc is of 13.2" doctor "$nvcc" FAKE_DRIVER=12040
 says "Update the NVIDIA driver to one for CUDA 13, or build with a toolkit of CUDA 12 or older"
-expect 0 "sm_75, 132 multiprocessors, 80 GiB: NOT USABLE: it is of sm_75; kernels want sm_80 or newer" doctor "$nvcc" FAKE_ARCHS=75
+expect 0 "80 GiB: NOT USABLE: it is of sm_75; kernels want sm_80 or newer" doctor "$nvcc" FAKE_ARCHS=75
 says "the backend reference (plain C, one thread): none of its GPUs can be used."
 expect 0 "set CUDA_VISIBLE_DEVICES=1." doctor "$nvcc" FAKE_ARCHS="75 90"
 says "the backend reference (plain C, one thread): GPU 0 cannot be used."
@@ -70,7 +72,7 @@ expect 0 "the GPU has not that much free memory" doctor "$nvcc" FAKE_CUDA=cuMemA
 expect 0 "is nvidia-fabricmanager running?" doctor "$nvcc" FAKE_CUDA=cuInit=802
 expect 0 "restart the machine after an update of the driver" doctor "$nvcc" FAKE_CUDA=cuInit=803
 expect 0 "nvidia_uvm is not loaded" doctor "$nvcc" FAKE_CUDA=cuInit=999
-expect 0 "CUDA's compatibility package (cuda-compat) does not serve this GPU" doctor "$nvcc" FAKE_CUDA=cuInit=804
+expect 0 "(cuda-compat) does not serve this GPU" doctor "$nvcc" FAKE_CUDA=cuInit=804
 : >"$dir/no_driver.c"
 mkdir "$dir/other"
 $cc -shared -fPIC "$dir/no_driver.c" -o "$dir/other/libcuda.so.1"
@@ -85,7 +87,7 @@ printf '#!/bin/sh\n[ "$1" = --version ] && echo "half a compiler 1.0"\n[ "$1" = 
 chmod +x "$dir/half"
 expect 1 "headers of C or a linker are missing" env CC="$dir/half" "$cellc" doctor
 expect 0 "plain loops" env CELL_BLAS=none "$cellc" doctor
-expect 0 "CELL_BLAS is '/nowhere.so', in which cblas_sgemm is not found" env CELL_BLAS=/nowhere.so "$cellc" doctor
+expect 0 "is '/nowhere.so', in which cblas_sgemm is not found" env CELL_BLAS=/nowhere.so "$cellc" doctor
 says "unset CELL_BLAS"
 expect 0 "the backend emulated: CELL_BACKEND says so." env CELL_BACKEND=emulated "$cellc" doctor
 says "CELL_BACKEND=emulated"
@@ -94,8 +96,13 @@ for setting in FAKE_ARCHS=75 FAKE_ARCHS="75 90" FAKE_CUDA=cuInit=803 CC=/nowhere
     if with env "$nvcc" "$setting" "$cellc" doctor --json 2>&1 | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
-assert d["backend"] in ("reference", "cuda") and isinstance(d["gpus"], list) and isinstance(d["remedies"], list)
-assert d["driver"] == "13.0" and d["toolkit"] == "13.2"'; then pass; else fail "doctor --json with $setting"; fi
+assert d["backend"] in ("reference", "cuda")
+assert isinstance(d["gpus"], list) and isinstance(d["remedies"], list)
+assert d["driver"] == "13.0" and d["toolkit"] == "13.2"'; then
+        pass
+    else
+        fail "doctor --json with $setting"
+    fi
 done
 
 # ---- what the runtime says when a GPU fails a call

@@ -80,7 +80,7 @@ sed -nE 's/^new (.*) -> (.*)/FAIL gen\/\1 includes or calls gen\/\2, which gen\/
     s/^names ([^ ]*) (.*)/FAIL gen\/\1 names a schedule (\2): ask through its struct/p
     s/^unknown (.*)/FAIL gen\/\1 is not a folder of gen\/layers/p' "$work/found" | sort -u
 # Programs of launch plans are printed in one place.
-programs=$(grep -rlE --include='*.[chly]' '"[^"]*CELL_X_' . | sed 's|^\./||')
+programs=$(grep -rlE --include='*.[chly]' '^[^"]*("[^"]*"[^"]*)*"[^"]*CELL_X_' . | sed 's|^\./||')
 if [[ $programs != plan/formula.c ]]; then
     echo "FAIL codes of launch plans (CELL_X_) are printed by" $programs", not by plan/formula.c alone"
     echo "new CELL_X_" >>"$work/found"

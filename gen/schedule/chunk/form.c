@@ -471,8 +471,8 @@ static void factors_of(const Module *m, NodeId id, NodeIds *out)
     vec_push(m->arena, out, id);
 }
 
-/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands for
- * an axis changes. */
+/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands
+ * for an axis changes. */
 static bool same_product(const Module *m, NodeId a, NodeId b)
 {
     NodeIds x = { 0 }, y = { 0 };

@@ -251,8 +251,8 @@ static NodeId add(Module *m, NodeId a, NodeId b)
     return a < 0 ? b : node_map2(m, OP_ADD, a, b);
 }
 
-/* Several queries of one place of the heads, along an index of the sum that is no axis of the state: each is a
- * read of its own. */
+/* Several queries of one place of the heads, along an index of the sum that is no axis of the state: each
+ * is a read of its own. */
 enum { MAX_QUERIES = 16 };
 typedef struct Queries {
     IndexId along;                /* -1: there is one query */
