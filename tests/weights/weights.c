@@ -1,0 +1,158 @@
+/* What a program does with a file of weights, for weights.py. weights save FILE           writes known
+ * tensors and texts weights load FILE TYPE      fills tensors "a" [2,3] of TYPE and "b.c" [] of f32 and
+ * prints them; a failure prints its message and whether any of them was written weights text FILE KEY
+ * prints the text of a key weights cell FILE           saves the params of a description and loads them
+ * again, and prints their names Ends with 0, and 1 after a message. */
+#include "cell_plan.h"
+#include "cell_weights.h"
+#include "half.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail(cell_context *ctx)
+{
+    puts(cell_last_error(ctx));
+    cell_context_destroy(ctx);
+    return 1;
+}
+
+static int save(cell_context *ctx, const char *path)
+{
+    float a[6] = { 0, -1.5f, 3, 1e-30f, 1e30f, -0.0f }, scalar = 7;
+    uint16_t halves[2] = { cell_f32_to_bf16(1.0f), cell_f32_to_bf16(-2.0f) };
+    double wide = 1.0 / 3;
+    int32_t places[3] = { 1, -2, 3 };
+    cell_weight list[] = {
+        { .name = "a", .dtype = CELL_F32, .rank = 2, .shape = { 2, 3 }, .data = a },
+        { .name = "quote\" and \\ \n \303\244",
+          .dtype = CELL_BF16,
+          .rank = 1,
+          .shape = { 2 },
+          .data = halves },
+        { .name = "b.c", .dtype = CELL_F32, .data = &scalar },
+        { .name = "wide", .dtype = CELL_F64, .rank = 1, .shape = { 1 }, .data = &wide },
+        { .name = "none", .dtype = CELL_F32, .rank = 2, .shape = { 0, 4 } },
+        { .name = "places", .dtype = CELL_I32, .rank = 1, .shape = { 3 }, .data = places },
+    };
+    const char *texts[] = { "spec", "1234", "who\"", "a\\b", NULL };
+    return cell_weights_save(ctx, path, list, 6, texts) != CELL_OK ? fail(ctx) : 0;
+}
+
+static cell_dtype type_of(const char *word)
+{
+    int dtype = CELL_F32;
+    while (dtype < CELL_BOOL && strcmp(cell_dtype_name((cell_dtype)dtype), word) != 0)
+        dtype++;
+    return (cell_dtype)dtype;
+}
+
+static double number(const void *from, int i, cell_dtype dtype)
+{
+    return dtype == CELL_F64    ? ((const double *)from)[i]
+           : dtype == CELL_BF16 ? cell_bf16_to_f32(((const uint16_t *)from)[i])
+           : dtype == CELL_F16  ? cell_f16_to_f32(((const uint16_t *)from)[i])
+           : dtype == CELL_I32  ? ((const int32_t *)from)[i]
+                                : ((const float *)from)[i];
+}
+
+static int load(cell_context *ctx, const char *path, const char *word)
+{
+    unsigned char a[48], before[48];
+    float scalar = -1;
+    memset(a, 0x55, sizeof a);
+    memcpy(before, a, sizeof a);
+    cell_dtype dtype = type_of(word);
+    cell_weight list[] = { { .name = "a", .dtype = dtype, .rank = 2, .shape = { 2, 3 }, .data = a },
+                           { .name = "b.c", .dtype = CELL_F32, .data = &scalar } };
+    if (cell_weights_load(ctx, path, list, 2) != CELL_OK) {
+        puts(memcmp(a, before, sizeof a) == 0 && scalar == -1 ? "untouched" : "HALF LOADED");
+        return fail(ctx);
+    }
+    for (int i = 0; i < 6; i++)
+        printf("%.17g ", number(a, i, dtype));
+    printf("%.17g\n", (double)scalar);
+    return 0;
+}
+
+static int text(cell_context *ctx, const char *path, const char *key)
+{
+    char value[64];
+    if (cell_weights_metadata(ctx, path, key, value, sizeof value) != CELL_OK)
+        return fail(ctx);
+    puts(value);
+    return 0;
+}
+
+static int cell(cell_context *ctx, const char *path)
+{
+    static const int64_t d[] = { CELL_X_SIZE, CELL_SIZE_DIM0, CELL_X_END };
+    static const int64_t twice[] = { CELL_X_SIZE, CELL_SIZE_DIM0, CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_END };
+    static const cell_expr axes[] = { twice, d };
+    static const cell_tensor tensors[] = { { "x", CELL_INPUT, CELL_F32, 1, axes + 1 },
+                                           { "W", CELL_PARAM, CELL_F32, 2, axes },
+                                           { "bias", CELL_PARAM, CELL_F64, 1, axes + 1 } };
+    static const cell_desc desc = {
+        .plan_version = CELL_PLAN_VERSION, .tensors = tensors, .n_tensors = 3, .n_sizes = 4
+    };
+    const int64_t sizes[] = { 1, 1, 2, 0 };
+    float w[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, again[8] = { 0 };
+    double bias[2] = { 0.1, 0.2 }, bias_again[2] = { 0 };
+    void *data[] = { w, bias }, *others[] = { again, bias_again };
+    cell_weight list[2];
+    int n;
+    if (cell_weights_of(ctx, &desc, sizes, "rnn.0.", data, list, 1, &n) != CELL_TOO_SMALL || n != 2)
+        return puts("too many params are not seen"), 1;
+    if (cell_weights_of(ctx, &desc, sizes, "rnn.0.", data, list, 2, &n) != CELL_OK ||
+        cell_weights_save(ctx, path, list, n, NULL) != CELL_OK)
+        return fail(ctx);
+    if (cell_weights_of(ctx, &desc, sizes, "rnn.0.", others, list, 2, &n) != CELL_OK ||
+        cell_weights_load(ctx, path, list, n) != CELL_OK)
+        return fail(ctx);
+    printf("%s [%d, %d] %s %s\n", list[0].name, (int)list[0].shape[0], (int)list[0].shape[1], list[1].name,
+           memcmp(w, again, sizeof w) == 0 && memcmp(bias, bias_again, sizeof bias) == 0 ? "same"
+                                                                                         : "DIFFERENT");
+    return 0;
+}
+
+static int wrong_lists(cell_context *ctx, const char *path)
+{
+    float x[4] = { 0 };
+    cell_weight one = { .name = "x", .dtype = CELL_F32, .rank = 1, .shape = { 4 }, .data = x },
+                list[2] = { one, one };
+    int wrong = cell_weights_save(ctx, path, list, 2, NULL) == CELL_OK;
+    list[0] = one, list[0].shape[0] = -1;
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, list[0].rank = CELL_WEIGHT_RANK + 1;
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, list[0].data = NULL;
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, list[0].name[0] = 0;
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, memset(list[0].name, 'x', sizeof list[0].name);
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, list[0].rank = 2, list[0].shape[0] = list[0].shape[1] = INT64_MAX / 2;
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    wrong |= cell_weights_save(ctx, NULL, &one, 1, NULL) == CELL_OK ||
+             cell_weights_load(ctx, path, NULL, 1) == CELL_OK;
+    puts(wrong ? "A WRONG LIST WAS TAKEN" : "all refused");
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    cell_context *ctx;
+    char why[256];
+    if (argc < 3 || cell_context_create(&ctx, CELL_BACKEND_REFERENCE, 0, why, sizeof why) != CELL_OK)
+        return 2;
+    const char *what = argv[1], *more = argc > 3 ? argv[3] : "";
+    int code = strcmp(what, "save") == 0   ? save(ctx, argv[2])
+               : strcmp(what, "load") == 0 ? load(ctx, argv[2], more)
+               : strcmp(what, "text") == 0 ? text(ctx, argv[2], more)
+               : strcmp(what, "cell") == 0 ? cell(ctx, argv[2])
+                                           : wrong_lists(ctx, argv[2]);
+    if (code != 1 || strcmp(what, "wrong") == 0 || strcmp(what, "cell") == 0)
+        cell_context_destroy(ctx);
+    return code;
+}
