@@ -105,12 +105,17 @@ $(BUILD)/gen/front/lex.o $(BUILD)/gen/front/parse.o: $(BUILD)/gen/%.o: $(BUILD)/
 
 # ---- the runtime
 
-RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)))
+RT_APART := runtime/backend_cuda.c runtime/cpu/product_level.c
+RT_SOURCES := $(filter-out $(RT_APART),$(wildcard runtime/*.c runtime/cpu/*.c))
+RT_OBJECTS := $(RT_SOURCES:%.c=$(BUILD)/%.o)
+# Products for each level of the architecture.
+CPU_LEVELS := $(if $(filter x86_64,$(shell uname -m)),0 1 2 3,0)
+RT_OBJECTS += $(CPU_LEVELS:%=$(BUILD)/runtime/cpu/product_%.o)
 RT_CFLAGS := -Iruntime $(if $(CUDA),-isystem $(CUDA)/include)
 # The archive needs neither CUDA nor a BLAS. The backend with the CUDA runtime is an object beside it, for
 # programs that run kernels of nvcc's; `cellc build` compiles it with the toolkit that it finds when it runs.
 CUDA_BACKEND := $(if $(CUDA),$(BUILD)/runtime/backend_cuda.o)
-RT_LIBS := -lm -ldl
+RT_LIBS := -lm -ldl -lpthread
 CUDA_LIBS := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart)
 
 # The ladder: what `cellc selftest` and tests/ladder link with an instance.
@@ -138,6 +143,13 @@ runtime: $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags ## build 
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
+
+CPU_ARCH_1 := -march=x86-64-v2
+CPU_ARCH_2 := -march=x86-64-v3
+CPU_ARCH_3 := -march=x86-64-v4 -mprefer-vector-width=512
+$(CPU_LEVELS:%=$(BUILD)/runtime/cpu/product_%.o): $(BUILD)/runtime/cpu/product_%.o: runtime/cpu/product_level.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Iruntime -O3 -ffp-contract=fast -DCELL_CPU_LEVEL=$* $(CPU_ARCH_$*) -c -o $@ $<
 
 $(BUILD)/libcell.a: $(RT_OBJECTS) $(BUILD)/config.mk
 	@rm -f $@; ar rcs $@ $(RT_OBJECTS)
@@ -305,7 +317,8 @@ install: install-parts ## install to PREFIX (/usr/local); DESTDIR is respected; 
 install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portable/libcell.flags)
 	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs \
 	    "$$INSTALL_TO"/share/cellc/bench "$$INSTALL_TO"/share/cellc/runtime "$$INSTALL_TO"/share/cellc/emulator \
-	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device
+	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device \
+	    "$$INSTALL_TO"/include/cellc/cpu
 	install -m 755 $(BUILD)/cellc "$$INSTALL_TO"/bin
 	install -m 644 $(BUILD)/libcell.a $(BUILD)/libladder.a $(BUILD)/libtime.a $(RUNTIME_HERE)/libcell.flags \
 	    "$$INSTALL_TO"/lib/cellc
@@ -314,6 +327,7 @@ install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portab
 	ln -sf $(SONAME) "$$INSTALL_TO"/lib/cellc/libcell.so
 	install -m 644 runtime/*.h "$$INSTALL_TO"/include/cellc
 	install -m 644 runtime/device/* "$$INSTALL_TO"/include/cellc/device
+	install -m 644 runtime/cpu/cell_cpu*.h "$$INSTALL_TO"/include/cellc/cpu
 	install -m 644 runtime/backend_cuda.c "$$INSTALL_TO"/share/cellc/runtime
 	install -m 644 bench/time.c bench/call.h "$$INSTALL_TO"/share/cellc/bench
 	install -m 644 specs/*.cell "$$INSTALL_TO"/share/cellc/specs
@@ -335,4 +349,4 @@ clean: ## remove what was built
 	rm -rf build build-san
 
 -include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/tests/*/*.d)
--include $(wildcard $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d)
+-include $(wildcard $(BUILD)/runtime/*.d $(BUILD)/runtime/cpu/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands/commands.h"
+#include "cpu/cpu.h"
 #include "pipeline.h"
 #include "plan/hints.h"
 #include "plan/plan.h"
@@ -214,4 +215,38 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
         p->smaller = plan_smaller(program, name, bytes);
     return c->errors ? NULL : first;
+}
+
+/* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, or else step by step.
+ * Nothing is said of it: what there is to say of the cell is said of the plan for GPUs. NULL where there is none. */
+static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule *s)
+{
+    Compiler *c = program->c;
+    int said = c->diags.len, errors = c->errors;
+    const Request request = { .dtype = c->dtype, .products = PRODUCTS_PLAIN, .schedule = s, .one_block = true,
+                              .cpu = true };
+    Plan *p = plan_once(program, name, &request);
+    c->diags.len = said;
+    if (c->errors > errors) {
+        c->errors = errors;
+        return NULL;
+    }
+    return p;
+}
+
+Plan *cpu_plan(const Module *lowered, const char *name)
+{
+    Compiler *c = lowered->c;
+    int said = c->diags.len;
+    const Module *program = compile_lowered(lowered, fast_passes);
+    bool stateless = true;
+    if (!program)
+        return NULL;
+    c->diags.len = said;
+    for (TensorId t = 0; t < program->tensors.len; t++)
+        stateless &= program->tensors.data[t].kind != T_STATE;
+    Plan *walk = stateless ? NULL : cpu_plan_by(program, name, NULL);
+    if (walk && walk->schedule->on_chip && !cpu_walk_refuses(walk))
+        return walk;
+    return cpu_plan_by(program, name, schedule_plain(stateless));
 }

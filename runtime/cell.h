@@ -42,7 +42,8 @@ typedef enum cell_backend_kind {
     CELL_BACKEND_AUTO, /* CELL_BACKEND if set, else cuda when a device can be used, else reference */
     CELL_BACKEND_CUDA,
     CELL_BACKEND_REFERENCE, /* the generated plain C, in host memory */
-    CELL_BACKEND_EMULATED   /* the generated kernels on the CPU; only where an emulator is linked in */
+    CELL_BACKEND_EMULATED,  /* the generated kernels on the CPU; only where an emulator is linked in */
+    CELL_BACKEND_CPU        /* kernels for the CPU, on threads; the reference where the library has none */
 } cell_backend_kind;
 
 enum {
@@ -59,9 +60,9 @@ const char *cell_dtype_name(cell_dtype dtype);
 size_t cell_dtype_bytes(cell_dtype dtype);
 
 /* Creates a context for `backend` on device number `device` (0 for host backends). The environment variable
- * CELL_BACKEND (auto, cuda, reference, emulated) decides when `backend` is CELL_BACKEND_AUTO. On failure *ctx
- * is NULL; if `message` is not NULL it receives one sentence, cut to message_bytes. The caller destroys the
- * context. */
+ * CELL_BACKEND (auto, cuda, reference, emulated, cpu) decides when `backend` is CELL_BACKEND_AUTO. On failure
+ * *ctx is NULL; if `message` is not NULL it receives one sentence, cut to message_bytes. The caller destroys
+ * the context. */
 cell_status cell_context_create(cell_context **ctx, cell_backend_kind backend, int device, char *message,
                                 size_t message_bytes);
 /* A context on GPU number `device` through the driver alone, whose kernels come from `image`: a cubin that holds them
@@ -79,7 +80,10 @@ cell_status cell_context_set_stream(cell_context *ctx, void *stream);
 /* What went wrong in the last failing call on this context; "" if none failed. Owned by the context,
  * overwritten by the next failure. With ctx NULL: a fixed sentence. */
 const char *cell_last_error(const cell_context *ctx);
-/* "cuda", "reference" or "emulated"; "none" with ctx NULL. */
+/* Threads that calls on the cpu backend use at most, the caller's among them; 0: OMP_NUM_THREADS, or else as
+ * many as there are processors for the process. Other backends ignore it. Results do not depend on it. */
+cell_status cell_context_set_threads(cell_context *ctx, int threads);
+/* "cuda", "reference", "emulated" or "cpu"; "none" with ctx NULL. */
 const char *cell_backend_name(const cell_context *ctx);
 cell_backend_kind cell_backend_of(const cell_context *ctx);
 /* Waits until everything issued on the context's stream is done, and reports what went wrong there. */

@@ -1,6 +1,6 @@
 /* What a backend gives the runtime: memory, matrix products and kernel launches on one stream of one device.
- * The executor of plans, the arguments' checks and the reference need nothing else. Three are known: cuda
- * (linked with backend_cuda.c), reference and emulated (both host memory); a program may bring its own
+ * The executor of plans, the arguments' checks and the reference need nothing else. Four are known: cuda
+ * (linked with backend_cuda.c), reference, emulated and cpu (all host memory); a program may bring its own
  * with cell_context_create_with. */
 #ifndef CELL_BACKEND_H
 #define CELL_BACKEND_H
@@ -34,7 +34,8 @@ typedef struct cell_launch {
     const cell_kernel *kernel; /* symbol, name, threads, cluster, cooperative */
     uint32_t grid[3];          /* each at least 1 */
     int32_t threads;           /* per block */
-    size_t smem;               /* dynamic shared memory, bytes */
+    size_t smem;               /* dynamic shared memory, bytes; on the CPU scratch memory of a thread */
+    int64_t items, grain;      /* of a kernel for the CPU, in place of the grid and threads */
     const cell_kernel_args *args;
 } cell_launch;
 
@@ -47,6 +48,7 @@ typedef struct cell_gemm_call {
     int64_t m, n, k, batch;
     double alpha, beta;
     cell_matrix a, b, c;
+    int fixed; /* 1: A, 2: B stays as it is while a loop runs (cell_backend.loop) */
 } cell_gemm_call;
 
 typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);
@@ -59,6 +61,7 @@ typedef struct cell_backend {
     cell_status (*create)(void **self, int device, cell_error *err);
     void (*destroy)(void *self);
     cell_status (*set_stream)(void *self, void *stream, cell_error *err);
+    void (*set_threads)(void *self, int threads); /* NULL: it has none of its own */
     cell_status (*sync)(void *self, cell_error *err);
     cell_status (*alloc)(void *self, void **pointer, size_t bytes, cell_error *err);
     cell_status (*free)(void *self, void *pointer, cell_error *err);
@@ -71,6 +74,7 @@ typedef struct cell_backend {
     cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
     cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */
+    void (*loop)(void *self, int begins); /* around the steps of a loop that is no graph; may be NULL */
     /* Called for every kernel of a call before any work is issued: can it run here? May be NULL. */
     cell_status (*prepare)(void *self, const cell_kernel *kernel, size_t smem, cell_error *err);
     int64_t (*attribute)(void *self, int attribute); /* CELL_ATTR_* */
@@ -92,6 +96,7 @@ typedef struct cell_backend {
 const cell_backend *cell_reference_backend(void);
 /* Always there as a table; its launch reports CELL_UNSUPPORTED where no emulator is linked in. */
 const cell_backend *cell_emulated_backend(void);
+const cell_backend *cell_cpu_backend(void);
 /* Present where backend_cuda.c is linked. */
 const cell_backend *cell_cuda_backend(void);
 

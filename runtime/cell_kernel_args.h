@@ -30,4 +30,10 @@ typedef struct cell_kernel_args {
     cell_int32 reserved;
 } cell_kernel_args;
 
+/* A kernel for the CPU: items [first, end) of those that the launch has, with scratch memory of the thread
+ * that runs it, at a multiple of 64 bytes. Where a launch is cut decides about no result. */
+typedef void (*cell_cpu_fn)(const cell_kernel_args *args, cell_int64 first, cell_int64 end, void *scratch);
+/* The levels of an architecture that a library may have them for: 0 every machine, 1 to 3 x86-64-v2 to v4. */
+#define CELL_CPU_COUNT 4
+
 #endif

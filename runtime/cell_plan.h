@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 5
+#define CELL_PLAN_VERSION 6
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -166,7 +166,8 @@ typedef struct cell_gemm_op {
     cell_operand a, b, c;
 } cell_gemm_op;
 
-/* Not launched when an extent of the grid is 0. Extents beyond the hardware's limits are cut to them (x
+/* Of a kernel for the CPU the grid is how many items it has, and how many of them a thread takes at least.
+ * Not launched when an extent of the grid is 0. Extents beyond the hardware's limits are cut to them (x
  * 2^31-1, y and z 65535), so kernels walk their work grid-stride. */
 typedef struct cell_kernel_op {
     int16_t kernel; /* index into desc->kernels */
@@ -236,6 +237,10 @@ typedef struct cell_kernel {
     cell_expr smem;      /* dynamic shared memory in bytes, NULL 0; a function of sizes only */
     int32_t dependent;   /* calls cell_dependency_wait(): may be launched while the kernel before ends */
     cell_expr block;     /* threads per block where they follow from sizes: a multiple of 32; else NULL */
+    /* Of a kernel for the CPU: the tables of functions per level, NULL where the library has none, and its
+     * place in them. smem: bytes of scratch memory. */
+    const cell_cpu_fn *const *code;
+    int32_t number;
 } cell_kernel;
 
 /* A condition on the sizes that the compiler could not prove: value >= 0, else the call fails. */
@@ -292,6 +297,7 @@ typedef struct cell_desc {
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
     int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
     const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
+    const struct cell_desc *cpu;  /* the same with plans and kernels for the CPU; NULL: there are none */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

@@ -103,18 +103,18 @@ static cell_status create_on(cell_context **out, const cell_backend *backend, in
 
 /* The backend that the environment asks for; an unknown word is an error, not a default. */
 static cell_status backend_from_environment(cell_backend_kind *kind, cell_error *err) {
-    static const char *const words[] = {"auto", "cuda", "reference", "emulated"};
+    static const char *const words[] = {"auto", "cuda", "reference", "emulated", "cpu"};
     const char *word = getenv("CELL_BACKEND");
     if (!word || !*word)
         return CELL_OK;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (strcmp(word, words[i]) == 0) {
             *kind = (cell_backend_kind)i;
             return CELL_OK;
         }
     }
     return cell_fail(err, CELL_BAD_ARGUMENT,
-                     "CELL_BACKEND is '%.40s'; wanted auto, cuda, reference or emulated", word);
+                     "CELL_BACKEND is '%.40s'; wanted auto, cuda, reference, emulated or cpu", word);
 }
 
 /* The backend with the CUDA runtime is an object of its own (backend_cuda.c), which `cellc build` compiles
@@ -157,6 +157,8 @@ static cell_status create(cell_context **out, cell_backend_kind kind, int device
         return create_on(out, cell_reference_backend(), device, err);
     case CELL_BACKEND_EMULATED:
         return create_on(out, cell_emulated_backend(), device, err);
+    case CELL_BACKEND_CPU:
+        return create_on(out, cell_cpu_backend(), device, err);
     }
     return cell_fail(err, CELL_BAD_ARGUMENT, "%d is no backend", (int)kind);
 }
@@ -242,6 +244,16 @@ cell_status cell_context_set_stream(cell_context *ctx, void *stream) {
         status = ctx->backend->set_stream(ctx->self, stream, &ctx->error);
     if (status == CELL_OK)
         ctx->stream = stream;
+    return status;
+}
+
+cell_status cell_context_set_threads(cell_context *ctx, int threads) {
+    cell_status status = cell_context_check(ctx);
+    if (status == CELL_OK && threads < 0)
+        return cell_fail(&ctx->error, CELL_BAD_ARGUMENT,
+                         "%d threads; wanted some, or 0 for as many as there are", threads);
+    if (status == CELL_OK && ctx->backend->set_threads)
+        ctx->backend->set_threads(ctx->self, threads);
     return status;
 }
 

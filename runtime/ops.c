@@ -147,6 +147,20 @@ static int left_out(const cell_run *run, const cell_operand *operand) {
            (run->list[buffer->index].flags & CELL_ARG_OPTIONAL);
 }
 
+/* A param, which no operation writes to, at a place that is the same in all turns of a loop. */
+static int is_fixed(const cell_run *run, const cell_operand *operand) {
+    const cell_buffer *buffer = &run->plan->buffers[operand->at.buffer];
+    if (buffer->origin != CELL_FROM_ARG || run->list[buffer->index].role != CELL_ROLE_VALUE ||
+        run->desc->tensors[run->list[buffer->index].tensor].kind != CELL_PARAM)
+        return 0;
+    for (const int64_t *code = operand->at.offset; code && *code != CELL_X_END; code++)
+        if (*code == CELL_X_LOOPVAR || *code == CELL_X_ROW)
+            return 0;
+        else if (*code == CELL_X_PUSH || *code == CELL_X_SIZE || *code == CELL_X_ATTR)
+            code++;
+    return 1;
+}
+
 static cell_status run_gemm(const cell_run *run, const cell_op *op) {
     const cell_gemm_op *gemm = &op->u.gemm;
     int adds = gemm->beta == CELL_BETA_ONE ||
@@ -172,6 +186,8 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
         return status;
     if (left_out(run, &gemm->a) || left_out(run, &gemm->b))
         call.alpha = 0;
+    if (run->n_loops && run->ctx->backend->loop)
+        call.fixed = is_fixed(run, &gemm->a) | is_fixed(run, &gemm->b) << 1;
     status = cell_gemm_check(&call, run->err);
     if (status != CELL_OK)
         return status;
@@ -197,7 +213,7 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
     if (kernel->n_refs > CELL_MAX_PTRS)
         return wrong_plan(run, op->name, "more pointers than a kernel takes");
     for (int i = 0; i < kernel->n_refs; i++) {
-        Place place;
+        Place place = {0};
         cell_status status = locate(run, op->name, &kernel->refs[i], &place);
         if (status != CELL_OK)
             return status;
@@ -213,12 +229,30 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
     return cell_run_eval(run, kernel->t, run->n_loops ? run->loop[run->n_loops - 1] : 0, &args->t);
 }
 
+/* Items are not cut to what hardware takes. */
+static cell_status cpu_launch(const cell_run *run, const cell_op *op, cell_launch *launch) {
+    int64_t scratch = 0;
+    cell_status status = cell_run_eval(run, op->u.kernel.grid[0], 1, &launch->items);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, op->u.kernel.grid[1], 1, &launch->grain);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, launch->kernel->smem, 0, &scratch);
+    if (status == CELL_OK && (launch->items < 0 || launch->grain < 1 || scratch < 0))
+        return wrong_plan(run, op->name, "a negative grid");
+    launch->grid[0] = launch->items > 0;
+    launch->grid[1] = launch->grid[2] = 1;
+    launch->smem = (size_t)scratch;
+    return status;
+}
+
 static cell_status kernel_launch(const cell_run *run, const cell_op *op, cell_launch *launch) {
     int index = op->u.kernel.kernel;
     int64_t smem;
     if (index < 0 || index >= run->desc->n_kernels)
         return wrong_plan(run, op->name, "no such kernel");
     launch->kernel = &run->desc->kernels[index];
+    if (launch->kernel->code)
+        return cpu_launch(run, op, launch);
     for (int axis = 0; axis < 3; axis++) {
         cell_status status = grid_extent(run, op, axis, &launch->grid[axis]);
         if (status != CELL_OK)
@@ -244,7 +278,10 @@ static cell_status run_kernel(const cell_run *run, const cell_op *op) {
     memset(&args, 0, sizeof args);
     cell_launch launch = {.args = &args};
     cell_status status = kernel_launch(run, op, &launch);
-    if (status == CELL_OK && run->text)
+    if (status == CELL_OK && run->text && launch.kernel->code)
+        cell_text_add(run->text, "kernel %s items=%lld grain=%lld scratch=%zu:", launch.kernel->name,
+                      (long long)launch.items, (long long)launch.grain, launch.smem);
+    else if (status == CELL_OK && run->text)
         cell_text_add(run->text, "kernel %s grid=%u,%u,%u threads=%d smem=%zu%s:", launch.kernel->name,
                       launch.grid[0], launch.grid[1], launch.grid[2], launch.threads, launch.smem,
                       launch.kernel->cooperative ? " cooperative" : "");
@@ -296,7 +333,7 @@ static cell_status run_memory(const cell_run *run, const cell_op *op) {
 cell_status cell_run_loop(cell_run *run, int at) {
     const cell_op *op = &run->plan->ops[at];
     const cell_loop_op *loop = &op->u.loop;
-    int64_t from, to;
+    int64_t from = 0, to = 0;
     if (run->n_loops == CELL_MAX_LOOPS || loop->step == 0)
         return wrong_plan(run, op->name, loop->step ? "loops nested too deep" : "a loop with step 0");
     cell_status status = cell_run_eval(run, loop->from, 0, &from);
@@ -309,12 +346,17 @@ cell_status cell_run_loop(cell_run *run, int at) {
         cell_text_add(run->text, "loop from %lld to %lld step %d%s; the first time:\n", (long long)from,
                       (long long)to, loop->step, op->flags & CELL_OP_GRAPH ? " as a graph" : "");
     run->n_loops = level + 1;
+    const cell_backend *backend = run->text ? NULL : run->ctx->backend;
+    if (backend && backend->loop)
+        backend->loop(run->ctx->self, 1);
     for (int64_t i = from; status == CELL_OK && (loop->step > 0 ? i < to : i > to); i += loop->step) {
         run->loop[level] = i;
         status = cell_run_ops(run, at + 1, loop->n_ops);
         if (run->text)
             break;
     }
+    if (backend && backend->loop)
+        backend->loop(run->ctx->self, 0);
     run->n_loops = level;
     return status;
 }
@@ -400,7 +442,7 @@ static cell_status run_one(cell_run *run, int at) {
 cell_status cell_run_ops(cell_run *run, int first, int count) {
     int end = first + count;
     for (int at = first; at < end;) {
-        int here, length = cell_op_span(run->plan, at, end);
+        int here = 0, length = cell_op_span(run->plan, at, end);
         if (length == 0)
             return wrong_plan(run, run->plan->ops[at].name,
                               "an operation that holds others is longer than the plan");
@@ -444,7 +486,7 @@ static cell_status prepare_range(cell_run *run, int first, int count) {
     int level = run->n_loops;
     for (int at = first; at < first + count;) {
         const cell_op *op = &run->plan->ops[at];
-        int here, length = cell_op_span(run->plan, at, first + count);
+        int here = 0, length = cell_op_span(run->plan, at, first + count);
         cell_status status = length ? applies(run, op, &here)
                                     : wrong_plan(run, op->name,
                                                  "an operation that holds others is longer than the plan");

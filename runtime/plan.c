@@ -35,14 +35,15 @@ static Direction direction_of(const cell_desc *desc, char which) {
         "forward", desc->forward, desc->forward_args, desc->n_forward_args, desc->ref_forward, 0, 1};
 }
 
-static int is_reference(const cell_context *ctx) {
-    return ctx && !ctx->backend->launch;
+/* A description for the CPU has no reference. */
+static int is_reference(const cell_context *ctx, const cell_desc *desc) {
+    return ctx && (!ctx->backend->launch || (ctx->backend->kind == CELL_BACKEND_CPU && desc->ref_forward));
 }
 
 static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, const cell_plan *plan, int saving,
                                   const int64_t *sizes, size_t *bytes, cell_error *err) {
     *bytes = 0;
-    if (!plan || is_reference(ctx))
+    if (!plan || is_reference(ctx, desc))
         return CELL_OK;
     cell_run run = {.ctx = ctx, .desc = desc, .plan = plan, .sizes = sizes, .saving = saving, .err = err};
     return cell_layout_workspace(&run, bytes);
@@ -83,9 +84,21 @@ static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *
                 all->key, (long long)memory, all->how, (long long)all->block_memory, taken->how);
 }
 
+/* The plans for the CPU, or, where the library has none, those whose reference is called. */
+static const cell_desc *for_cpu(cell_context *ctx, const cell_desc *desc) {
+    if (!desc->cpu && ctx->verbose && ctx->smaller_said != desc)
+        fprintf(stderr, "cell: %s: the library has no kernels for the CPU: taking the reference\n",
+                desc->key);
+    if (!desc->cpu)
+        ctx->smaller_said = desc;
+    return desc->cpu ? desc->cpu : desc;
+}
+
 /* The plans that the context's device can run at these sizes. Where none can, the kernels say why. */
 static const cell_desc *for_call(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
     const cell_desc *all = desc;
+    if (ctx->backend->kind == CELL_BACKEND_CPU)
+        return for_cpu(ctx, desc);
     for (const cell_desc *form = desc->preferred; form; form = form->next)
         if (takes(ctx, form, sizes))
             return form;
@@ -117,6 +130,8 @@ static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, co
     cell_status status = cell_check_sizes(ctx, desc, sizes, err);
     if (status == CELL_OK && ctx)
         return query(ctx, for_call(ctx, desc, sizes), sizes, bytes, err);
+    if (status == CELL_OK && desc->cpu)
+        status = query(ctx, desc->cpu, sizes, bytes, err);
     for (const cell_desc *form = desc, *then = desc->preferred; status == CELL_OK && form;) {
         size_t need;
         status = query(ctx, form, sizes, &need, err);
@@ -171,9 +186,9 @@ static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const
                                  size_t *bytes, cell_error *err) {
     *bytes = 0;
     cell_status status = CELL_OK;
-    if (desc->forward && !is_reference(ctx))
+    if (desc->forward && !is_reference(ctx, desc))
         status = cell_layout_reserve(ctx, desc, sizes, NULL, bytes, err);
-    if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx))) {
+    if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx, desc))) {
         size_t reference = desc->ref_reserve_bytes(sizes);
         if (reference > PTRDIFF_MAX - CELL_MARK_BYTES)
             return cell_fail(err, CELL_BAD_SIZE, "%s: the reserve wanted has more bytes than there can be", desc->key);
@@ -206,10 +221,10 @@ cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const i
 
 static cell_status check_available(const cell_context *ctx, const cell_desc *desc, const Direction *direction,
                                    cell_error *err) {
-    if (is_reference(ctx) && !direction->reference)
+    if (is_reference(ctx, desc) && !direction->reference)
         return cell_fail(err, CELL_UNSUPPORTED, "%s: the library holds no reference %s", desc->key,
                          direction->name);
-    if (!is_reference(ctx) && !direction->plan)
+    if (!is_reference(ctx, desc) && !direction->plan)
         return cell_fail(err, CELL_UNSUPPORTED,
                          "%s: the library holds no device code for %s; the reference backend "
                          "runs it (CELL_BACKEND=reference)",
@@ -321,7 +336,7 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
     status = check_call(ctx, desc, &direction, sizes, args, memory, flags, need);
     if (status != CELL_OK)
         return status;
-    if (is_reference(ctx))
+    if (is_reference(ctx, desc))
         status = run_reference(ctx, desc, &direction, sizes, args, memory, flags);
     else
         status = run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);

@@ -58,6 +58,7 @@ typedef struct Build {
     const char *objects;          /* a temporary directory */
     const char *include, *lib;    /* of the runtime */
     const char *nvcc;             /* NULL: without kernels in the library */
+    const char *cpu;              /* --cpu: "native", "portable"; NULL: no kernels for the CPU */
     bool apart;                   /* somebody else compiles NAME.cu */
     bool archive;                 /* --static: libNAME.a */
     const char *archs;            /* "80 90", or "native" */
@@ -214,8 +215,11 @@ static int read_operand(Build *b, Instance *in, const char *operand, bool severa
 
 static int compile_instance(Build *b, Instance *in)
 {
-    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart) &&
-              generate_kernels(&in->g);
+    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart);
+    if (ok && b->cpu && !generate_cpu(&in->g))
+        say(DIAG_WARNING, "build", "cell %s has no kernels for the CPU: there its reference runs",
+            in->g.m->name);
+    ok = ok && generate_kernels(&in->g);
     diag_print(in->c, stderr);
     return ok ? -1 : 1;
 }
@@ -292,8 +296,54 @@ static void add_job(Build *b, const Words *w, const char *object)
     vec_push(b->c->arena, &b->object, object);
 }
 
-/* DIR/STEM.c to an object. */
-static void compile_c(Build *b, const char *stem)
+/* The levels of this machine's architecture (runtime/cpu/cell_cpu.h) that a library has kernels for; native:
+ * one, whose number is that of what every machine has. */
+static const char *const cpu_levels[] = {
+#ifdef __x86_64__
+    NULL, "x86-64-v2", "x86-64-v3", "x86-64-v4"
+#else
+    "", NULL, NULL, NULL
+#endif
+};
+
+static void compile_level(Build *b, const char *stem, int level, int mask, const char *arch)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *object = intern_f(c, "%s/%s_%d.o", b->objects, stem, level);
+    words_split(c, &w, c_compiler());
+    words_split(c, &w, "-std=c11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math");
+    if (*arch)
+        words_add(&w, intern_f(c, "-march=%s", arch));
+    words_split(c, &w, getenv("CFLAGS"));
+    words_add(&w, intern_f(c, "-DCELL_CPU_LEVEL=%d", level));
+    words_add(&w, intern_f(c, "-DCELL_CPU_LEVELS=%d", mask));
+    words_add(&w, intern_f(c, "-I%s", b->include));
+    words_add(&w, intern_f(c, "-I%s/cpu", b->include));
+    words_add(&w, "-c");
+    words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
+    words_add(&w, "-o");
+    words_add(&w, object);
+    add_job(b, &w, object);
+}
+
+/* DIR/STEM.c, kernels for the CPU, to an object for each level. */
+static void compile_cpu(Build *b, const char *stem)
+{
+    int mask = 0;
+    if (strcmp(b->cpu, "native") == 0) {
+        compile_level(b, stem, 0, 1, "native");
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        mask |= cpu_levels[i] ? 1 << i : 0;
+    for (int i = 0; i < 4; i++)
+        if (mask >> i & 1)
+            compile_level(b, stem, i, mask, cpu_levels[i]);
+}
+
+/* DIR/STEM.c to an object. cpu: beside kernels for the CPU. */
+static void compile_c(Build *b, const char *stem, bool cpu)
 {
     Compiler *c = b->c;
     Words w = { 0 };
@@ -307,6 +357,8 @@ static void compile_c(Build *b, const char *stem)
         words_add(&w, intern_f(c, "-DCELL_ARCHS=\"%s\"", b->archs));
     if (b->apart)
         words_add(&w, "-DCELL_KERNEL_SYMBOL=extern __attribute__((weak))");
+    if (cpu)
+        words_add(&w, "-DCELL_CPU");
     words_add(&w, "-c");
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");
@@ -420,8 +472,10 @@ static void compile_sources(Build *b, const char *suffix)
             const char *stem = intern_f(b->c, "%s%.*s", name, (int)(dot - e->suffix), e->suffix);
             if (strcmp(suffix, ".cu") == 0)
                 compile_cu(b, stem, plan_has_tiles(b->instance[i].g.plan));
+            else if (e->side == SIDE_CPU)
+                compile_cpu(b, stem);
             else
-                compile_c(b, stem);
+                compile_c(b, stem, b->instance[i].g.cpu != NULL);
         }
 }
 
@@ -593,7 +647,7 @@ static bool compile_all(Build *b)
     if (b->nvcc)
         compile_backend(b);
     if (b->n > 1)
-        compile_c(b, b->library);
+        compile_c(b, b->library, false);
     if (!b->library) {
         b->library = library_name(b->c, c_name(b, 0));
         if (b->library != c_name(b, 0))
@@ -694,6 +748,7 @@ int cmd_build(int argc, char **argv)
         { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "--static", NULL, OPT_FLAG, &b.archive, "make libNAME.a, to be linked into programs" },
+        { "--cpu", "FOR", OPT_STRING, &b.cpu, "kernels for the CPU: native, portable or none (none)" },
         { "--kernels-apart", NULL, OPT_FLAG, &b.apart, "without nvcc: NAME.cu is for NVRTC, its image for the context" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -706,6 +761,10 @@ int cmd_build(int argc, char **argv)
         b.c->tuned_dir = b.dir;
         rc = find_runtime(&b) ? -1 : 1;
     }
+    if (rc < 0 && b.cpu && strcmp(b.cpu, "none") == 0)
+        b.cpu = NULL;
+    if (rc < 0 && b.cpu && strcmp(b.cpu, "native") != 0 && strcmp(b.cpu, "portable") != 0)
+        rc = usage_error(&build_help, "--cpu takes native, portable or none, not '%s'", b.cpu);
     if (rc < 0 && b.archive && b.apart)
         rc = usage_error(&build_help, "--static and --kernels-apart exclude each other");
     if (rc < 0) {

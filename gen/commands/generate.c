@@ -22,6 +22,7 @@ const Emitter emitters[] = {
     { "host", ".c", GEN_HOST, emit_host, SIDE_NONE },
     { "plan", ".c", GEN_CUDA, NULL, SIDE_PLAN },
     { "cuda", ".cu", GEN_CUDA, NULL, SIDE_KERNELS },
+    { "cpu", "_cpu.c", GEN_CPU, NULL, SIDE_CPU },
     { "manifest", ".json", GEN_ALWAYS, emit_manifest, SIDE_NONE },
     { "ir", NULL, GEN_ALWAYS, ir_print, SIDE_NONE },
     { NULL, NULL, GEN_ALWAYS, NULL, SIDE_NONE }
@@ -37,6 +38,7 @@ static const CommandHelp help = {
              "  header    the C interface of the library\n"
              "  host      the interface's functions, for a library without kernels\n"
              "  plan      the same for a library with kernels: launch plans, then the functions\n"
+             "  cpu       the kernels for the CPU, with their launch plans\n"
              "  manifest  what bindings read: tensors, shapes, options\n"
              "  ir        the IR with the adjoint, as the reference has it",
     .examples = "  cellc emit specs/e79.cell                      the reference C\n"
@@ -71,7 +73,8 @@ static bool plan_kernels(Generated *g, const Module *lowered)
 
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
 {
-    *g = (Generated) { .c = c, .kernels.arena = c->arena, .tables.arena = c->arena };
+    *g = (Generated) { .c = c };
+    g->kernels.arena = g->tables.arena = g->cpu_text.arena = c->arena;
     Module *lowered = compile(c, spec, front_passes);
     g->lowered = lowered;
     g->m = lowered ? compile_lowered(lowered, reference_passes) : NULL;
@@ -91,15 +94,27 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
     return !c->errors;
 }
 
+bool generate_cpu(Generated *g)
+{
+    g->cpu = cpu_plan(g->lowered, g->m->name);
+    if (g->cpu)
+        g->cpu->m->cell = g->m->cell;
+    return g->cpu != NULL;
+}
+
 bool generate_kernels(Generated *g)
 {
     if (g->plan && !g->kernels.data)
         emit_cuda(g->plan, &g->kernels, &g->tables);
+    if (g->cpu && !g->cpu_text.data)
+        emit_cpu(g->cpu, g->m->name, &g->cpu_text);
     return !g->c->errors;
 }
 
 bool generate_takes(const Generated *g, const Emitter *e)
 {
+    if (e->when == GEN_CPU)
+        return g->cpu != NULL;
     return e->suffix && (e->when == GEN_ALWAYS || (e->when == GEN_CUDA) == (g->plan != NULL));
 }
 
@@ -110,6 +125,10 @@ void generate_text(Generated *g, const Emitter *e, Buf *out)
         return;
     }
     generate_kernels(g);
+    if (e->side == SIDE_CPU) {
+        buf_f(out, "%s", g->cpu_text.data ? g->cpu_text.data : "");
+        return;
+    }
     buf_wrapped(out, e->side == SIDE_KERNELS ? &g->kernels : &g->tables);
 }
 
@@ -174,7 +193,12 @@ static int emit_spec(Compiler *c, const char *spec, const Emitter *e, const char
 {
     Generated g;
     int rc = 1;
-    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->side != SIDE_NONE) && generate_kernels(&g);
+    bool device = dir ? cuda : e->side == SIDE_KERNELS || e->side == SIDE_PLAN;
+    bool cpu = !dir && e->side == SIDE_CPU;
+    bool ok = generate_open(&g, c, spec, NULL, device);
+    if (ok && cpu && !generate_cpu(&g))
+        diag(c, DIAG_ERROR, g.m->span, "cell %s has no kernels for the CPU", g.m->name);
+    ok = ok && !c->errors && generate_kernels(&g);
     diag_print(c, stderr);
     if (ok && dir) {
         rc = !generate_files(&g, dir);
@@ -201,7 +225,8 @@ int cmd_emit(int argc, char **argv)
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
-        rc = usage_error(&help, "there is no kind '%s'; there are c, cuda, header, host, plan, manifest and ir", kind);
+        rc = usage_error(&help, "there is no kind '%s'; there are c, cuda, header, host, plan, cpu, manifest "
+                                "and ir", kind);
     if (rc < 0 && c->archs)
         rc = archs_check(&help, c->archs);
     if (rc < 0 && (c->schedule || c->tuned) && (dir ? no_cuda : !e->side))

@@ -9,11 +9,12 @@ struct Plan;
 typedef enum {
     GEN_ALWAYS,
     GEN_HOST,                     /* only where there are no kernels */
-    GEN_CUDA                      /* only where there are */
+    GEN_CUDA,                     /* only where there are */
+    GEN_CPU                       /* where there are kernels for the CPU */
 } GenWhen;
 
 /* The device's side: the kernels, and the tables and functions that run them. */
-typedef enum { SIDE_NONE, SIDE_KERNELS, SIDE_PLAN } DeviceSide;
+typedef enum { SIDE_NONE, SIDE_KERNELS, SIDE_PLAN, SIDE_CPU } DeviceSide;
 
 /* What can be generated: by a function from the module, or a side of the plan. */
 typedef struct Emitter {
@@ -31,6 +32,8 @@ typedef struct Generated {
     Module *m;                    /* differentiated, as the reference has it */
     const Module *lowered;        /* as the front end made it */
     struct Plan *plan;            /* of the kernels; NULL without */
+    struct Plan *cpu;             /* of those for the CPU (generate_cpu); NULL without */
+    Buf cpu_text;
     const char *tuned;            /* what is to be said of a schedule that was measured; NULL: it is the planner's */
     Buf kernels, tables;          /* the plan's two sides, printed together when one is first asked for */
 } Generated;
@@ -39,6 +42,8 @@ typedef struct Generated {
  * and with "_suffix" behind it unless suffix is NULL. False when there are errors, which the caller prints
  * from c. */
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device);
+/* Plans kernels for the CPU beside the rest; false where the cell can have none, which is said nowhere. */
+bool generate_cpu(Generated *g);
 /* Prints the plan's two sides, if there is a plan. False when that shows errors, as too many arrays: again
  * for the caller. */
 bool generate_kernels(Generated *g);

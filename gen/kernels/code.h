@@ -15,6 +15,8 @@ typedef struct Code {
     int indices;
     const KirExpr **value;        /* per node: the local that holds it in the scope, or NULL */
     int values;
+    /* of the group's axes, by position: ids are shared and rebound in between */
+    const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */
     /* the rows of this step in rings of one and two, where one step is walked */
@@ -48,7 +50,7 @@ const KirExpr *code_steps(Code *x);
 KirScalar code_real(const Code *x);                                /* what is computed with */
 KirScalar code_scalar(Dtype t);
 /* First element of this thread, and how many lie between its elements, where `threads` of a block share a
- * range. */
+ * range; 0 and 1 on the CPU, where one thread has it all. */
 const KirExpr *code_first(Code *x, const char *name, int threads);
 const KirExpr *code_step(Code *x, const char *name, int threads);
 const KirExpr *code_binary(Code *x, KirBinary op, const KirExpr *a, const KirExpr *b);
@@ -75,5 +77,12 @@ const KirExpr *code_written(Code *x, RefKind kind, int id, Dtype type);
 const KirExpr *code_value(Code *x, NodeId body, Named *named);
 void code_forget(Code *x, Named *named);
 void code_store(Code *x, NodeId id, const KirExpr *value);
+
+/* kernels_column.c: how many partial sums there are of each column. */
+const KirExpr *code_chunks(Code *x, const KirExpr *rows, const KirExpr *columns);
+/* kernels_state.c: what begins and ends a walk by steps, STATE_INIT and so on; and what a call leaves of a
+ * history. */
+void state_kernel(Code *x, int which);
+void history_kernel(Code *x);
 
 #endif

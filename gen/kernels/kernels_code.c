@@ -96,11 +96,15 @@ const KirExpr *code_steps(Code *x)
 const KirExpr *code_first(Code *x, const char *name, int threads)
 {
     const KirExpr *block = kir_special(x->kir, KP_BLOCK, 0), *thread = kir_special(x->kir, KP_THREAD, 0);
+    if (x->k->p->request->cpu)
+        return code_int(x, 0);
     return code_let(x, name, code_add(x, code_mul(x, block, code_int(x, threads)), thread));
 }
 
 const KirExpr *code_step(Code *x, const char *name, int threads)
 {
+    if (x->k->p->request->cpu)
+        return code_int(x, 1);
     return code_let(x, name, code_mul(x, kir_special(x->kir, KP_BLOCKS, 0), code_int(x, threads)));
 }
 

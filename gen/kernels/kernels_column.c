@@ -142,7 +142,7 @@ const Fused *column_ahead(const Program *pr, const Group *g)
 }
 
 /* How many partial sums of each column the kernel before left. */
-static const KirExpr *chunks_of(Code *x, const KirExpr *rows, const KirExpr *columns)
+const KirExpr *code_chunks(Code *x, const KirExpr *rows, const KirExpr *columns)
 {
     const Group *g = x->k->g;
     const Program *pr = x->k->pr;
@@ -205,7 +205,7 @@ static void column_totals(Code *x)
     const KirExpr *scratch = kir_shared_array(k, "scratch", code_real(x), code_int(x, g->threads_2));
     const KirExpr *rows = code_let(x, "rows", code_rows(x));
     const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
-    const KirExpr *chunks = code_let(x, "chunks", chunks_of(x, rows, columns));
+    const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
     const KirExpr *lane = kir_let(k, "lane", KT_VOID, code_binary(x, KB_MOD, thread, width));
     const KirExpr *part = kir_let(k, "part", KT_VOID, code_binary(x, KB_DIV, thread, width));
     const KirExpr *begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, chunks, part), parts));

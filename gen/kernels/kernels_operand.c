@@ -437,6 +437,37 @@ void code_forget(Code *x, Named *named)
 
 /* ---- writing values ---- */
 
+/* A next state goes before the next step too, and behind the last. */
+static void store_next(Code *x, NodeId id, TensorId s, const KirExpr *value)
+{
+    Module *m = x->k->p->m;
+    const Poly *n = tensor_elements(m, s);
+    Read self = read_itself(m, id);
+    const IxExpr *lin = read_linear(m, &self);
+    const KirExpr *next = code_add(x, x->t, code_int(x, 1));
+    int before = x->k->pr->before[s];
+    if (before >= 0) {
+        const Buffer *b = &x->k->p->buffers.data[before];
+        const KirExpr *p = code_written(x, REF_BEFORE, s, b->dtype), *row = buffer_row(x, b, 1);
+        KirOpen more = kir_if(x->kir, code_binary(x, KB_LT, next, code_steps(x)));
+        kir_store(x->kir, place(x, p, row, n, lin), value, NULL);
+        kir_close(x->kir, more);
+    }
+    const KirExpr *final = code_written(x, REF_FINAL, s, x->k->p->compute);
+    KirOpen last = kir_if(x->kir, code_binary(x, KB_AND, final, code_binary(x, KB_EQ, next, code_steps(x))));
+    kir_store(x->kir, place(x, final, x->b, n, lin), value, NULL);
+    kir_close(x->kir, last);
+}
+
+static void store_carried(Code *x, NodeId id, TensorId of, const KirExpr *value)
+{
+    Read self = read_itself(x->k->p->m, id);
+    const KirExpr *p = code_written(x, REF_CARRY, of, x->k->p->compute);
+    const Poly *n = tensor_elements(x->k->p->m, of);
+    const KirExpr *to = place(x, p, half_row(x, x->t), n, read_linear(x->k->p->m, &self));
+    kir_store(x->kir, to, value, NULL);
+}
+
 /* An element of an array, at the indices in scope, to where it is kept. */
 void code_store(Code *x, NodeId id, const KirExpr *value)
 {
@@ -445,8 +476,12 @@ void code_store(Code *x, NodeId id, const KirExpr *value)
     TensorId of = -1;
     RootKind root = root_kind(m, id, &of);
     Read self = read_itself(m, id);
-    if (root == ROOT_DPREV || (root == ROOT_NEXT && x->k->pr->dir == FORWARD))
-        bug(m->c, "kernels", "what is carried is stored by a kernel that is printed as text");
+    if (root == ROOT_DPREV) {
+        store_carried(x, id, of, value);
+        return;
+    }
+    if (root == ROOT_NEXT && x->k->pr->dir == FORWARD)
+        store_next(x, id, of, value);
     if (st->home == HOME_NONE)
         return;
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);

@@ -144,14 +144,19 @@ static void each_state(Code *x, void (*body)(Code *x, const StateLoop *l))
     }
 }
 
-void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
+void state_kernel(Code *x, int which)
 {
     static void (*const body[])(Code *, const StateLoop *) = { init_state, seed_state, result_state };
+    each_state(x, body[which]);
+}
+
+void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
+{
     for (int i = 0; i < 3; i++) {
         Kernel k = kernel_new(p, &p->program[i == STATE_INIT ? FORWARD : BACKWARD], NULL, &s->refs[i], out);
         k.threads = STATE_THREADS;
         Code *x = code_new(&k, s->name[i]);
-        each_state(x, body[i]);
+        state_kernel(x, i);
         code_print(p, code_end(x), out);
         kernel_release(&k);
     }
@@ -283,7 +288,7 @@ static void last_steps(Code *x, const Last *l)
     kir_close(k, loop);
 }
 
-static void history(Code *x)
+void history_kernel(Code *x)
 {
     Module *m = x->k->p->m;
     const Tensor *of = &m->tensors.data[x->k->history];
@@ -309,7 +314,7 @@ void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out)
     k.threads = STATE_THREADS;
     k.history = h->history;
     Code *x = code_new(&k, h->name);
-    history(x);
+    history_kernel(x);
     code_print_once(p, code_end(x), &h->name, out);
     kernel_release(&k);
 }

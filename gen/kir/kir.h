@@ -66,6 +66,8 @@ typedef enum {
     KP_ADDS, KP_SAVES,            /* gradients are added; the call saves for backward */
     KP_THREAD, KP_THREADS, KP_LANE, KP_WARP,
     KP_BLOCK, KP_BLOCKS,          /* along axis `whole` of the grid */
+    KP_FIRST, KP_END,             /* of a kernel on the CPU, in place of threads: its items, [first, end) */
+    KP_SCRATCH,                   /* and memory of its own */
     KP_COUNT
 } KirSpecial;
 
@@ -77,6 +79,9 @@ typedef enum {
 
 /* Who takes part, and who agrees on a value: all threads of the block, or of a warp, or each for itself. */
 typedef enum { KIR_BLOCK, KIR_WARP, KIR_THREAD } KirScope;
+
+/* Of a loop: its turns depend on no other, so that vectors may take several at once. */
+enum { KIR_LANES = -2 };
 
 /* KT_VOID: a number, KT_BOOL: a truth; else a type */
 typedef struct KirTemplate { KirScalar type; int64_t value; } KirTemplate;
@@ -118,7 +123,8 @@ typedef enum {
     KI_STORE,                     /* at place x[0], in its type, x[1]; added where x[2] is there and true */
     KI_LOAD_VECTOR,               /* x[0]: registers, from place x[1], n elements; op: KA_LOAD, KA_LOAD_RO */
     KI_STORE_VECTOR,              /* to place x[0], n elements, of registers x[1]; x[2] as of a store */
-    KI_FOR,                       /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all */
+    KI_FOR,                       /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all;
+                                   * or KIR_LANES */
     KI_WHILE,                     /* x[0] */
     KI_IF,                        /* x[0]; body, other */
     KI_BREAK, KI_CONTINUE, KI_RETURN,
@@ -245,6 +251,8 @@ const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
 void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out);
 void kir_print_cuda(const Kir *k, Buf *out);
 void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
+/* For the CPU, as a function of C over runtime/cpu/cell_cpu.h. */
+void kir_print_c(const Kir *k, Buf *out);
 /* What generated CUDA calls a type. */
 const char *kir_cuda_scalar(KirScalar s);
 

@@ -10,7 +10,8 @@
 const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64", "bf16", "f16", "f32",
                                                  "f64" };
 const char *const kir_special_words[KP_COUNT] = { "size", "pointer", "step", "adds", "saves", "thread",
-                                                  "threads", "lane", "warp", "block", "blocks" };
+                                                  "threads", "lane", "warp", "block", "blocks", "first_item",
+                                                  "end_item", "scratch" };
 const char *const kir_binary_words[KB_COUNT] = { "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=",
                                                  "&&", "||", "&" };
 
@@ -42,6 +43,13 @@ const KirFunction kir_functions[] = {
     { "cell_prefetch", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_load_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_store_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_sort_places", 5, 0, 2 | 16, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_place_end", 4, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_place_begins", 3, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_BOOL },
+    { "cell_lanes_sum", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_lanes_prod", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_lanes_max", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_lanes_min", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_shfl_xor", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
     { "cell_shfl", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
     { "cell_shfl_up", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
@@ -145,8 +153,8 @@ const KirExpr *kir_var(Kir *k, KirVar *v)
 const KirExpr *kir_special(Kir *k, KirSpecial s, int64_t which)
 {
     static const KirScalar of[KP_COUNT] = { KT_I64, KT_VOID, KT_I64, KT_BOOL, KT_BOOL, KT_I32, KT_I32, KT_I32,
-                                            KT_I32, KT_I64, KT_I64 };
-    KirType type = s == KP_POINTER ? kir_global(KT_VOID, true) : kir_value(of[s]);
+                                            KT_I32, KT_I64, KT_I64, KT_I64, KT_I64, KT_VOID };
+    KirType type = s == KP_POINTER || s == KP_SCRATCH ? kir_global(KT_VOID, true) : kir_value(of[s]);
     KirExpr *e = node(k, KX_SPECIAL, type, NULL, 0);
     e->op = (int)s;
     e->whole = which;

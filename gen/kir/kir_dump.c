@@ -199,7 +199,7 @@ static void dump_statement(const KirStmt *s, Buf *out)
             snprintf(unroll, sizeof unroll, " unroll %lld", (long long)s->n);
         buf_line(out, "for %s: %s = %s; %s %s; += %s%s {", s->var->name, kir_scalar_words[s->var->type.of],
                  text_of(x[0], out), kir_binary_words[s->op], text_of(x[1], out), text_of(x[2], out),
-                 s->n < 0 ? " unroll all" : unroll);
+                 s->n == KIR_LANES ? " lanes" : s->n < 0 ? " unroll all" : unroll);
         dump_inside(&s->body, out);
         buf_line(out, "}");
         break;

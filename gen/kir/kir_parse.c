@@ -432,6 +432,8 @@ static void counted_loop(Parse *p)
     s.x[2] = expression(p);
     if (take(p, "unroll"))
         s.n = take(p, "all") ? -1 : number(p);
+    else if (take(p, "lanes"))
+        s.n = KIR_LANES;
     int from = p->scope.len;
     s.var = declare(p, word, kir_value(of), false);
     kir_add(p->k, s);

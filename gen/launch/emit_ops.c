@@ -94,6 +94,13 @@ int emit_kernel_number(Print *e, const char *name)
     return e->kernels.len - 1;
 }
 
+int emit_cpu_row(Print *e, const char *name)
+{
+    buf_f(&e->table, "    { .name = \"%s\"", name);
+    vec_push(e->p->m->arena, &e->kernels, name);
+    return e->kernels.len - 1;
+}
+
 /* Launching a step's kernel while the product before it ends pays where that product ends slowly: with the
  * long contractions of backward (measured on an H200: LSTM 1024 gains 7 percent of its backward, forward
  * loses 2). */
@@ -123,8 +130,7 @@ static void print_row(Print *e, const Group *g, const char *name, int threads, i
     buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
 }
 
-void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem,
-                         const RefVec *refs, const char *gx, const char *gy, LaunchTerms terms)
+void emit_limit_refs(Print *e, const char *name, const RefVec *refs)
 {
     if (refs->len > MAX_POINTERS)
         diag(e->p->m->c, DIAG_ERROR, e->p->m->span,
@@ -132,12 +138,23 @@ void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads
              "values of the same axes follow from one another; write several of them as one value with one more "
              "axis",
              name, refs->len, MAX_POINTERS);
+}
+
+const char *emit_wanted(Print *e, const Group *g, const RefVec *refs)
+{
+    bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
+    return walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
+}
+
+void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                         const RefVec *refs, const char *gx, const char *gy, LaunchTerms terms)
+{
+    emit_limit_refs(e, name, refs);
     if (!emit_has_kernel(e, name))
         print_row(e, g, name, threads, smem, refs, terms.odd);
     int kernel = emit_kernel_index(e, name);
     const char *need = emit_need_name(e, g);
-    bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
-    const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
+    const char *wanted = emit_wanted(e, g, refs);
     const char *when = terms.when ? intern_f(e->p->m->c, " .when = %s,", terms.when) : "";
     const char *t = terms.t ? intern_f(e->p->m->c, ", .t = %s", terms.t) : "";
     int list = emit_refs(e, refs);
@@ -292,7 +309,7 @@ static void print_scatter_kernel(Print *e, Group *g, int kernel, const char *gx,
 }
 
 /* What no position adds to is 0, or stays as it is where the call adds gradients. */
-static void print_zeros(Print *e, const Group *g)
+void emit_zeros(Print *e, const Group *g)
 {
     Module *m = e->p->m;
     NodeId id = g->arrays.data[0];
@@ -313,7 +330,7 @@ void emit_scatter_op(Print *e, Group *g)
     const char *sorts = shares_expr(e, s->positions, SORT_EACH, SORT_BLOCKS, 1);
     const char *one = shares_expr(e, s->positions, SORT_EACH, 1, 1);
     const char *columns = emit_blocks_expr(e, s->columns, SCATTER_THREADS);
-    print_zeros(e, g);
+    emit_zeros(e, g);
     print_scatter_kernel(e, g, SCATTER_KEYS, emit_blocks_expr(e, s->positions, SCATTER_THREADS), "NULL");
     const char *need = emit_need_name(e, g);
     buf_f(&e->ops,

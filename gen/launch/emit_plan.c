@@ -3,6 +3,7 @@
  * host text ends with the C interface over these tables (emit_host.c). */
 #include <string.h>
 
+#include "emit_cpu.h"
 #include "emit_plan.h"
 #include "interface.h"
 
@@ -14,6 +15,8 @@ void emit_phase(Print *e, Phase phase)
             continue;
         if (g->kind == G_GEMM)
             emit_gemm(e, g);
+        else if (e->cpu)
+            emit_cpu_group(e, g);
         else if (g->kind == G_SCATTER)
             emit_scatter_op(e, g);
         else
@@ -41,7 +44,9 @@ void emit_states(Print *e, int which)
         if (arg >= 0)
             vec_push(m->arena, &own.need, arg);
     }
-    if (most->nterms)
+    if (most->nterms && e->cpu)
+        emit_cpu_states(e, &own, which);
+    else if (most->nterms)
         emit_kernel_op_with(e, &own, e->states->name[which], 256, 0, &e->states->refs[which],
                             emit_blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
@@ -95,12 +100,15 @@ static void print_histories(Print *e)
         if (x->grows)                     /* not its room: a step in place writes one row; no steps may leave a copy */
             work = poly_mul(m, work, poly_add(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
         vec_push(m->arena, &own.need, emit_arg_of(e, h->history, ROLE_FINAL));
-        emit_kernel_op(e, &own, h->name, 256, 0, &h->refs, emit_blocks_expr(e, work, 256), "NULL");
+        if (e->cpu)
+            emit_cpu_history(e, &own, i);
+        else
+            emit_kernel_op(e, &own, h->name, 256, 0, &h->refs, emit_blocks_expr(e, work, 256), "NULL");
     }
 }
 
 /* Do kernels of their own begin and end the walk? */
-static bool has_state_kernels(const Plan *p)
+bool emit_has_state_kernels(const Plan *p)
 {
     return !p->schedule->on_chip && !p->own_ends;
 }
@@ -117,7 +125,7 @@ static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
     const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
-    bool ends = has_state_kernels(e->p);
+    bool ends = emit_has_state_kernels(e->p);
     e->pr = &e->p->program[dir];
     e->args = dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
     e->ops = (Buf){ .arena = m->arena };
@@ -167,7 +175,7 @@ static void print_reserve(Print *e, int *count)
 
 /* A value's history stands behind those of what it is made of, and may read them: it is written before they are, since one buffer
  * may be both what a call begins with and what it leaves. */
-static int history_kernels(Plan *p, HistoryKernel *out)
+int emit_find_histories(Plan *p, HistoryKernel *out)
 {
     int n = 0;
     for (TensorId t = p->m->tensors.len - 1; t >= 0; t--)
@@ -232,7 +240,7 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     static const char *const what[] = { "init", "seed", "result" };
     bool steps = false;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        steps |= is_state(m, t) && has_state_kernels(p);
+        steps |= is_state(m, t) && emit_has_state_kernels(p);
     for (int k = 0; k < 3; k++)
         states->name[k] = intern_f(m->c, "%s_%s%s", m->name, what[k], plan_suffix(p->calls));
     for (int d = 0; d < 2; d++) {
@@ -250,13 +258,24 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         emit_state_kernels(p, states, cuda);
 }
 
-static const char *schedule_words(const Plan *p)
+const char *emit_schedule_words(const Plan *p)
 {
     const char *name = p->schedule->name;
     if (!p->schedule->on_chip)
         return intern_f(p->m->c, "schedule %s", name);
     return intern_f(p->m->c, "schedule %s, a checkpoint every %s", name,
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
+}
+
+void emit_directions(Print *e, int *n_reserve)
+{
+    Module *m = e->p->m;
+    e->table.arena = m->arena;
+    e->buffer = arena_alloc(m->arena, sizeof *e->buffer * (size_t)(e->p->buffers.len + 1));
+    e->reserve = arena_alloc(m->arena, sizeof *e->reserve * (size_t)(e->p->buffers.len + 1));
+    print_reserve(e, n_reserve);
+    print_direction(e, FORWARD);
+    print_direction(e, BACKWARD);
 }
 
 /* The kernels of one plan, and its tables, whose names begin with `tag`. */
@@ -266,19 +285,14 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     StateKernels states = { 0 };
     print_kernels(p, &states, cuda);
     HistoryKernel *histories = arena_alloc(m->arena, sizeof *histories * (size_t)(m->tensors.len + 1));
-    int n_histories = history_kernels(p, histories);
+    int n_histories = emit_find_histories(p, histories);
     for (int i = 0; i < n_histories; i++)
         emit_history_kernel(p, &histories[i], cuda);
 
     Buf tables = { .arena = m->arena };
     Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
     int n_reserve;
-    e.table.arena = m->arena;
-    e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
-    e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
-    print_reserve(&e, &n_reserve);
-    print_direction(&e, FORWARD);
-    print_direction(&e, BACKWARD);
+    emit_directions(&e, &n_reserve);
     const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, form_takes_call(p))
                         : p->smaller          ? emit_expr(&e, form_device_runs(p))
                                               : NULL;
@@ -292,7 +306,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
                        .kernels = intern_f(m->c, "%skernel_table", tag),
                        .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
                        .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
-                       .how = schedule_words(p), .takes = takes };
+                       .how = emit_schedule_words(p), .takes = takes };
 }
 
 static const char *calls_words(const Plan *p)
@@ -312,7 +326,7 @@ static HostPlan *emit_others(Plan *p, Buf *cuda, Buf *host)
         return NULL;
     HostPlan *plan = arena_alloc(p->m->arena, sizeof *plan);
     const char *name = plan_suffix(p->calls) + 1;
-    buf_f(cuda, "// For calls %s: %s.\n\n", calls_words(p), schedule_words(p));
+    buf_f(cuda, "// For calls %s: %s.\n\n", calls_words(p), emit_schedule_words(p));
     *plan = emit_one(p, intern_f(p->m->c, "%s_", name), cuda, host);
     plan->name = name;
     plan->other = emit_others(p->other, cuda, host);
@@ -320,7 +334,7 @@ static HostPlan *emit_others(Plan *p, Buf *cuda, Buf *host)
 }
 
 /* What would be refused at the end, or be more than is worth printing. */
-static bool is_too_large(const Plan *p)
+bool emit_is_too_large(const Plan *p)
 {
     enum { MAX_KERNELS = 4096 };
     Module *m = p->m;
@@ -338,7 +352,7 @@ static bool is_too_large(const Plan *p)
 void emit_cuda(Plan *p, Buf *cuda, Buf *host)
 {
     Module *m = p->m;
-    if (is_too_large(p))
+    if (emit_is_too_large(p))
         return;
     HostPlan *hp = NULL, *first = NULL;
     int level = 0;
@@ -351,7 +365,7 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
         HostPlan *next = arena_alloc(m->arena, sizeof *next);
         if (q != p)
             buf_f(cuda, "// For devices with less shared memory%s: %s.\n\n", p->cluster > 1 ? " or no clusters" : "",
-                  schedule_words(q));
+                  emit_schedule_words(q));
         *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", cuda, host);
         level++;
         if (hp)

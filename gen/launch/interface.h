@@ -25,6 +25,8 @@ struct HostPlan {
 };
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);
+/* The tables alone and a description of that name, for kernels that are not the library's only ones. */
+void emit_host_description(const Module *m, const HostPlan *plan, const char *name, Buf *out);
 void emit_host_head(const Module *m, Buf *out); /* comment and includes, before the plan's tables */
 
 #endif

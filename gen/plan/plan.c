@@ -97,8 +97,10 @@ static void plan_directions(Plan *p)
         make_groups(p, both[d]);
         if (p->schedule->refuses_groups && (p->refused = p->schedule->refuses_groups(p, &p->program[d])))
             return;                           /* the rest would be planned for nothing */
-        join_sums_apart(both[d]);
-        join_columns(p, both[d]);
+        if (!p->request->cpu) {
+            join_sums_apart(both[d]);
+            join_columns(p, both[d]);
+        }
         add_products(p, both[d], wanted);
         if (d == FORWARD)
             for (NodeId id = 0; id < p->n_nodes; id++)
@@ -166,7 +168,7 @@ static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Sch
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
     *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s,
-                 .plain_past = s->plain_past, .cluster = 1,
+                 .plain_past = s->plain_past || request->cpu, .cluster = 1,
                  .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32, .calls = request->calls };
     p->reasons.arena = m->arena;
     return p;
@@ -180,8 +182,10 @@ static void finish(Plan *p, const Refusals *r)
     else
         put_time_first(p);
     name_kernels(p, &p->program[BACKWARD]);       /* its phases may have changed */
-    find_parts(p);
-    find_fused(p);
+    if (!p->request->cpu) {
+        find_parts(p);
+        find_fused(p);
+    }
     warn_of_schedule(p, r->why);
     warn_of_values(p);
     ir_verify(p->m, "plan");

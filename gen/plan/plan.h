@@ -386,6 +386,8 @@ const char *plan_suffix(Calls calls);  /* of the names of kernels that only such
 Plan *plan_make(Module *m, const Request *request);
 /* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
 Plan *cuda_plan(const Module *lowered, const char *name);
+/* The plan for the CPU of the same; NULL where it has none, which is no error. */
+Plan *cpu_plan(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
 const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
@@ -448,6 +450,8 @@ const Fused *column_ahead(const Program *pr, const Group *g);
 bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it cannot be, and the text is none */
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
+/* emit_cpu.c: NAME_cpu.c of a plan for the CPU. */
+void emit_cpu(Plan *p, const char *name, Buf *out);
 
 /* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know:
  * an index, and a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for

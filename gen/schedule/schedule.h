@@ -137,6 +137,10 @@ extern const Schedule *const schedules[];
 /* In the order in which they are tried where none is forced. */
 extern const Schedule *const schedule_order[];
 
+/* Kernels and products, in a loop of the launch plan where there are steps: takes any cell that has a state,
+ * or none. */
+const Schedule *schedule_plain(bool stateless);
+
 int schedule_count(void);
 const Schedule *schedule_named(const char *name);               /* NULL: there is none, or it is "auto" */
 /* Words that --schedule takes: "auto" and the names, with NULL behind the last. */

@@ -43,6 +43,11 @@ const Schedule *schedule_that_cuts(void)
     return schedules[i];
 }
 
+const Schedule *schedule_plain(bool stateless)
+{
+    return stateless ? &map_schedule : &steps_schedule;
+}
+
 const PastPass *schedule_pass(void)
 {
     const PastPass *pass = NULL;

@@ -33,7 +33,8 @@ Memory = struct("cell_memory_op", **{"to__from": Ref}, bytes=P, byte=I32)
 Any = struct("cell_op_u", ctypes.Union, gemm=Gemm, kernel=KernelOp, loop=Loop, memory=Memory, list=Listed)
 Op = struct("cell_op", name=TEXT, kind__flags=U8, need__unless__when=P, u=Any)
 Plan = struct("cell_plan", buffers__ops=P, n_buffers__n_ops=I32)
-Kernel = struct("cell_kernel", name=TEXT, symbol=P, threads__cluster__cooperative=I32, smem=P, dependent=I32, block=P)
+Kernel = struct("cell_kernel", name=TEXT, symbol=P, threads__cluster__cooperative=I32, smem=P, dependent=I32,
+                block__code=P, number=I32)
 Check = struct("cell_check", value=P, message=TEXT)
 Binding = struct("cell_binding", name__value=TEXT)
 Domain = struct("cell_domain", kind=I32, low__high=DOUBLE)
@@ -42,7 +43,7 @@ Desc = struct("cell_desc", plan_version=I32, name__key=TEXT,
               forward__backward__step__ref_forward__ref_backward__ref_reserve_bytes=P,
               n_bindings__n_sizes__n_tensors__n_forward_args__n_backward_args__n_checks__n_kernels__n_reserve=I32,
               how=TEXT, block_memory=I64, preferred__next__takes=P, archs=TEXT, pointer_alignment=I32, places=P,
-              room=I32, domains=P)
+              room=I32, domains__cpu=P)
 
 TYPES = {kind.__name__: kind for kind in (Tensor, Arg, Buffer, Ref, Op, Plan, Kernel, Check, Binding, Domain, Desc)}
 TYPES.update(int64_t=I64, int16_t=I16, cell_expr=P)
@@ -58,7 +59,7 @@ def bare(text):
 
 def constants(folder):
     """The numbers behind the names of the runtime's enums and version."""
-    found = {"NULL": 0, "CELL_ARCHS": 0}
+    found = {"NULL": 0, "CELL_ARCHS": 0, "CPU_DESCRIPTION": 0}
     for header in ("cell.h", "cell_plan.h"):
         with open(os.path.join(folder, header)) as f:
             text = bare(f.read())

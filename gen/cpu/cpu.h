@@ -1,0 +1,64 @@
+/* cpu.h: kernels of a plan for the CPU (Request.cpu), as C. A kernel is a function over the items of a
+ * range: items [first_item, end_item) are one thread's, and no sum depends on where the range is cut.
+ * Kernels are built as trees (kernels/code.h, kir/kir.h) and printed by kir_print_c. Loops go so that
+ * the innermost one runs over neighbours in memory, and a sum along it is kept in LANES lanes, which are
+ * added in a fixed tree. */
+#ifndef CELLC_CPU_H
+#define CELLC_CPU_H
+
+#include "kernels/code.h"
+#include "plan/forms.h"
+
+/* What a launch needs of a kernel. */
+typedef struct CpuKernel {
+    const char *name;
+    const RefVec *refs;
+    const Formula *items;
+    const Formula
+        *work; /* of an item: operations, roughly; so many of them are a piece that a thread takes */
+    const Formula *scratch; /* bytes that a thread has for itself; NULL: none */
+} CpuKernel;
+
+/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most.
+ * ROWS: rows of single elements that are one item. */
+enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_ROWS = 256, CPU_COLUMNS = 256 };
+
+/* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
+ * launches need. A group has at most two. */
+int cpu_group(Plan *p, Program *pr, Group *g, CpuKernel out[2], Buf *text);
+void cpu_states(Plan *p, StateKernels *k, int which, CpuKernel *out, Buf *text);
+void cpu_history(Plan *p, HistoryKernel *h, CpuKernel *out, Buf *text);
+
+/* cpu_walk.c: a walk on chip (tile) as one kernel, an item for each state. Why it cannot be, or NULL. */
+const Reason *cpu_walk_refuses(const Plan *p);
+void cpu_walk_group(Plan *p, Program *pr, Group *g, CpuKernel *out, Buf *text);
+
+/* ---- cpu_code.c: what the kernels share */
+
+Code *cpu_open(Kernel *k, const char *name);
+void cpu_close(Code *x, Buf *text);
+/* Over the kernel's items. */
+KirOpen cpu_items(Code *x, const KirExpr **item);
+/* a / b and a % b, which are named; of b 1, a and 0. */
+const KirExpr *cpu_divide(Code *x, const char *name, const KirExpr *a, const KirExpr *b,
+                          const KirExpr **rest);
+/* Loops over indices, whose names begin with `prefix`; lanes: the turns of the last depend on no other. */
+int cpu_open_indices(Code *x, const IndexId *axes, int n, const char *prefix, bool lanes, KirOpen *open);
+void cpu_close_all(Code *x, const KirOpen *open, int n);
+/* Declares an array's value at the indices in scope, and stores it where it is kept; forgotten with
+ * `kept`. */
+void cpu_element(Code *x, NodeId id, Named *kept);
+/* The indices of a group's first array are kept, for the others (Code.own). */
+void cpu_keep_axes(Code *x, NodeId first, int naxes);
+void cpu_bind_axes(Code *x, NodeId array, int naxes);
+/* Rows of the group's kernel, as a formula; and a product of extents. */
+const Formula *cpu_rows(Plan *p, const Group *g);
+const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
+
+void cpu_map(Kernel *k, CpuKernel *out, Buf *text);
+void cpu_row(Kernel *k, CpuKernel *out, Buf *text);
+void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text);
+void cpu_column_totals(Kernel *k, CpuKernel *out, Buf *text);
+void cpu_scatter(Kernel *k, CpuKernel out[2], Buf *text);
+
+#endif

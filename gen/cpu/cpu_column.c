@@ -1,0 +1,215 @@
+/* cpu_column.c: COLUMN groups, sums over batch and time. In comes a group of such sums over the same
+ * columns; out go two kernels. An item of the first is a chunk of rows and a piece of the columns, whose
+ * sums it leaves in the buffer of partial sums; the second adds these in order. How many chunks there
+ * are follows from sizes. */
+#include "cpu.h"
+
+/* The bound indices that are neither batch nor time. */
+static int inner_of(const Code *x, NodeId id, IndexId *inner)
+{
+    const Node *r = k_node(x->k, k_node(x->k, id)->args[0]);
+    int n = 0;
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] >= IX_FIRST)
+            inner[n++] = r->bound[i];
+    return n;
+}
+
+/* A piece of the columns: the sums' last axis from `base` on, n of them, and where these begin among the
+ * columns. */
+typedef struct Piece {
+    const KirExpr *base, *n, *column;
+} Piece;
+
+static bool in_one_piece(const Group *g)
+{
+    const Poly *last = g->naxes ? g->axes[g->naxes - 1] : NULL;
+    return !last || (last->is_const && last->value <= CPU_COLUMNS);
+}
+
+/* Names the indices of an item's columns but the last. */
+static Piece split_columns(Code *x, const KirExpr *item, const KirExpr **rest)
+{
+    const Group *g = x->k->g;
+    const Node first = *k_node(x->k, g->arrays.data[0]);
+    int last = g->naxes - 1;
+    const KirExpr *zero = code_int(x, 0), *one = code_int(x, 1), *width = code_int(x, CPU_COLUMNS);
+    if (last < 0) {
+        *rest = item;
+        return (Piece){ zero, one, zero };
+    }
+    const KirExpr *extent = code_let(x, "extent", code_size(x, g->axes[last])), *piece = zero, *outer,
+                  *pieces = one;
+    if (!in_one_piece(g))
+        pieces = code_let(x, "pieces",
+                          code_binary(x, KB_DIV, code_add(x, extent, code_int(x, CPU_COLUMNS - 1)), width));
+    const KirExpr *of_piece = cpu_divide(x, "of_piece", item, pieces, &piece);
+    *rest = cpu_divide(x, "chunk", of_piece, last ? code_let(x, "outer", code_sizes(x, g->axes, last)) : one,
+                       &outer);
+    if (last)
+        code_split_element(x, first.axes, last, outer, "col");
+    cpu_keep_axes(x, g->arrays.data[0], last);
+    Piece at = { zero, extent, code_let(x, "column", code_mul(x, outer, extent)) };
+    if (!in_one_piece(g)) {
+        at.base = code_let(x, "base", code_mul(x, piece, width));
+        const KirExpr *left = code_let(x, "left", code_sub(x, extent, at.base));
+        at.n = code_let(x, "n", kir_select(x->kir, code_binary(x, KB_LT, left, width), left, width));
+        at.column = code_let(x, "from", code_add(x, at.column, at.base));
+    }
+    return at;
+}
+
+/* A loop over a piece's columns, whose last index it binds. */
+static KirOpen open_columns(Code *x, const Piece *at, const KirExpr **lane)
+{
+    const Group *g = x->k->g;
+    KirOpen loop =
+        code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), at->n, code_int(x, 1), lane);
+    loop.statement->n = KIR_LANES;
+    if (g->naxes) {
+        IndexId last = k_node(x->k, g->arrays.data[0])->axes[g->naxes - 1];
+        const char *name = k_text(x->k, "col_%s", x->k->p->m->indices.data[last].name);
+        x->own[g->naxes - 1] = code_let(x, names_fresh(&x->k->locals, name), code_add(x, at->base, *lane));
+    }
+    cpu_bind_axes(x, g->arrays.data[0], g->naxes);
+    return loop;
+}
+
+static void add_terms(Code *x, const Piece *at, const KirExpr *const *sums)
+{
+    const Group *g = x->k->g;
+    IndexId inner[64];
+    const KirExpr *own[64], *lane;
+    KirOpen open[64];
+    int n = inner_of(x, g->arrays.data[0], inner);
+    cpu_open_indices(x, inner, n, "i", false, open);
+    for (int i = 0; i < n; i++)
+        own[i] = x->index[inner[i]];
+    KirOpen loop = open_columns(x, at, &lane);
+    for (int i = 0; i < g->arrays.len; i++) {
+        NodeId id = g->arrays.data[i];
+        Named named = { 0 };
+        cpu_bind_axes(x, id, g->naxes);
+        inner_of(x, id, inner);
+        for (int k = 0; k < n; k++)
+            x->index[inner[k]] = own[k];
+        code_comment(x, id);
+        kir_add_to(x->kir, kir_element(x->kir, sums[i], lane),
+                   code_value(x, k_node(x->k, k_node(x->k, id)->args[0])->args[0], &named));
+        code_forget(x, &named);
+    }
+    kir_close(x->kir, loop);
+    cpu_close_all(x, open, n);
+}
+
+/* Where the sums of the i-th array's columns in a chunk begin. */
+static const KirExpr *partial_at(Code *x, const KirExpr *p, int i, const KirExpr *chunks,
+                                 const KirExpr *chunk, const KirExpr *columns, const KirExpr *column)
+{
+    const KirExpr *row = code_add(x, code_mul(x, code_int(x, i), chunks), chunk);
+    return code_move(x, code_add(x, p, code_mul(x, row, columns)), column);
+}
+
+static void sums(Code *x)
+{
+    const Group *g = x->k->g;
+    const KirExpr *item, *row, *lane, *sum[64], *chunk;
+    const KirExpr *rows = code_let(x, "rows", code_rows(x));
+    const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
+    const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
+    KirOpen items = cpu_items(x, &item);
+    Piece at = split_columns(x, item, &chunk);
+    const KirExpr *begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, rows, chunk), chunks));
+    const KirExpr *next = code_mul(x, rows, code_add(x, chunk, code_int(x, 1)));
+    const KirExpr *end = code_let(x, "end", code_binary(x, KB_DIV, next, chunks));
+    for (int i = 0; i < g->arrays.len; i++)
+        sum[i] = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x),
+                           g->naxes ? CPU_COLUMNS : 1, true);
+    KirOpen loop = code_for(x, "row", begin, end, code_int(x, 1), &row);
+    code_split_row(x, row);
+    add_terms(x, &at, sum);
+    kir_close(x->kir, loop);
+    const KirExpr *partial = code_written(x, REF_BUFFER, g->partial, x->k->p->compute);
+    for (int i = 0; i < g->arrays.len; i++) {
+        KirOpen stores = open_columns(x, &at, &lane);
+        const KirExpr *to = partial_at(x, partial, i, chunks, chunk, columns, at.column);
+        kir_assign(x->kir, kir_element(x->kir, to, lane), kir_element(x->kir, sum[i], lane));
+        kir_close(x->kir, stores);
+    }
+    kir_close(x->kir, items);
+}
+
+static void totals(Code *x)
+{
+    const Group *g = x->k->g;
+    const KirExpr *item, *chunk, *lane, *none;
+    const KirExpr *rows = code_let(x, "rows", code_rows(x));
+    const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
+    const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
+    const KirExpr *partial = code_pointer(x, REF_BUFFER, g->partial, x->k->p->compute);
+    KirOpen items = cpu_items(x, &item);
+    Piece at = split_columns(x, item, &none);
+    x->b = x->t = code_int(x, 0);
+    for (int i = 0; i < g->arrays.len; i++) {
+        NodeId id = g->arrays.data[i];
+        const KirExpr *sum =
+            kir_array(x->kir, k_local(x->k, "sum", id), code_real(x), g->naxes ? CPU_COLUMNS : 1, true);
+        KirOpen parts =
+            code_for(x, names_fresh(&x->k->locals, "part"), code_int(x, 0), chunks, code_int(x, 1), &chunk);
+        KirOpen adds = open_columns(x, &at, &lane);
+        const KirExpr *from = partial_at(x, partial, i, chunks, chunk, columns, at.column);
+        kir_add_to(x->kir, kir_element(x->kir, sum, lane), kir_element(x->kir, from, lane));
+        kir_close(x->kir, adds);
+        kir_close(x->kir, parts);
+        KirOpen stores = open_columns(x, &at, &lane);
+        cpu_bind_axes(x, id, g->naxes);
+        code_store(x, id, kir_element(x->kir, sum, lane));
+        kir_close(x->kir, stores);
+    }
+    kir_close(x->kir, items);
+}
+
+/* Pieces of the columns. */
+static const Formula *pieces(Plan *p, const Group *g)
+{
+    if (!g->naxes)
+        return formula_const(p->m, 1);
+    const Formula *last =
+        formula_with(p->m, F_CEILDIV, formula_size(p->m, g->axes[g->naxes - 1]), CPU_COLUMNS);
+    return formula(p->m, F_MUL, cpu_product(p, g->axes, g->naxes - 1), last);
+}
+
+static const Formula *chunks_of(Plan *p, const Group *g)
+{
+    return form_chunks(p->m, form_rows(p, g), poly_product(p->m, g->axes, g->naxes), false);
+}
+
+static const Formula *width(Plan *p, const Group *g)
+{
+    return g->naxes ? formula_with(p->m, F_MIN, formula_size(p->m, g->axes[g->naxes - 1]), CPU_COLUMNS)
+                    : formula_const(p->m, 1);
+}
+
+void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text)
+{
+    Plan *p = k->p;
+    Group *g = k->g;
+    Code *x = cpu_open(k, g->kernel);
+    sums(x);
+    cpu_close(x, text);
+    const Formula *rows = formula(p->m, F_CEILDIV, cpu_rows(p, g), chunks_of(p, g));
+    *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs };
+    out->items = formula(p->m, F_MUL, chunks_of(p, g), pieces(p, g));
+    out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, rows, width(p, g)), 4 * g->arrays.len);
+}
+
+void cpu_column_totals(Kernel *k, CpuKernel *out, Buf *text)
+{
+    Plan *p = k->p;
+    Group *g = k->g;
+    Code *x = cpu_open(k, intern_f(p->m->c, "%s_2", g->kernel));
+    totals(x);
+    cpu_close(x, text);
+    *out = (CpuKernel){ .name = x->kir->name, .refs = &g->refs_2, .items = pieces(p, g) };
+    out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, chunks_of(p, g), width(p, g)), g->arrays.len);
+}

@@ -1,0 +1,247 @@
+/* cpu_row.c: ROW groups. In comes a group of reductions along a row and of what is pointwise around
+ * them, ordered by how many reductions stand before each; out goes a kernel whose item is a row. A
+ * reduction is kept in CPU_LANES lanes along its last axis, which a fixed tree adds up; reductions along
+ * one axis that do not wait for one another share a loop. */
+#include <math.h>
+
+#include "cpu.h"
+
+typedef struct Run {
+    int begin, end;
+} Run;
+
+static Node reduction_of(const Code *x, NodeId id)
+{
+    return *k_node(x->k, k_node(x->k, id)->args[0]);
+}
+
+static const KirExpr *start(Code *x, ReduceOp r)
+{
+    if (r == R_MAX || r == R_MIN)
+        return kir_real(x->kir, code_real(x), r == R_MAX ? -HUGE_VAL : HUGE_VAL);
+    return kir_real(x->kir, code_real(x), r == R_PROD);
+}
+
+static void join(Code *x, ReduceOp r, const KirExpr *to, const KirExpr *term)
+{
+    if (r == R_MAX || r == R_MIN)
+        kir_assign(x->kir, to, kir_call2(x->kir, r == R_MAX ? "cell_max" : "cell_min", to, term));
+    else
+        kir_add(x->kir,
+                (KirStmt){ .kind = KI_ASSIGN, .op = r == R_PROD ? KB_MUL : KB_ADD, .x = { to, term } });
+}
+
+static const char *whole_name(ReduceOp r)
+{
+    return r == R_MAX    ? "cell_lanes_max"
+           : r == R_MIN  ? "cell_lanes_min"
+           : r == R_PROD ? "cell_lanes_prod"
+                         : "cell_lanes_sum";
+}
+
+/* Neither reads the other, and their axes are as long. */
+static bool shares_loop(const Code *x, int first, int other)
+{
+    const Group *g = x->k->g;
+    NodeId a = g->arrays.data[first], b = g->arrays.data[other];
+    if (!plan_reduces(x->k->p, b) || k_node(x->k, b)->naxes != k_node(x->k, a)->naxes || !g->depth ||
+        g->depth[first] != g->depth[other])
+        return false;
+    Node r = reduction_of(x, a), s = reduction_of(x, b);
+    const Index *indices = x->k->p->m->indices.data;
+    if (r.nbound != s.nbound)
+        return false;
+    for (int i = 0; i < r.nbound; i++)
+        if (indices[r.bound[i]].extent != indices[s.bound[i]].extent)
+            return false;
+    return true;
+}
+
+/* The terms of each reduction at these indices, into lane `lane`. */
+static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *lane)
+{
+    const Group *g = x->k->g;
+    NodeId first = g->arrays.data[range.begin];
+    Node r = reduction_of(x, first);
+    const KirExpr *own[64];
+    for (int i = 0; i < r.nbound; i++)
+        own[i] = x->index[r.bound[i]];
+    for (int k = range.begin; k < range.end; k++) {
+        NodeId id = g->arrays.data[k];
+        Node s = reduction_of(x, id);
+        cpu_bind_axes(x, id, row_axes);
+        for (int i = 0; i < s.nbound; i++)
+            x->index[s.bound[i]] = own[i];
+        code_comment(x, id);
+        Named named = { 0 };
+        const KirExpr *v = code_value(x, s.args[0], &named);
+        join(x, s.reduce, kir_element(x->kir, sums[k - range.begin], lane), v);
+        code_forget(x, &named);
+    }
+}
+
+/* Some lanes, from index `base` on: all of them, or those that are left. */
+static void lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *base,
+                  const KirExpr *n)
+{
+    Node r = reduction_of(x, x->k->g->arrays.data[range.begin]);
+    IndexId last = r.bound[r.nbound - 1];
+    const char *name = x->k->p->m->indices.data[last].name;
+    const KirExpr *lane;
+    KirOpen loop = code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), n, code_int(x, 1), &lane);
+    loop.statement->n = KIR_LANES;
+    x->index[last] =
+        code_let(x, names_fresh(&x->k->locals, k_text(x->k, "i_%s", name)), code_add(x, base, lane));
+    terms(x, range, row_axes, sums, lane);
+    kir_close(x->kir, loop);
+}
+
+/* Reductions that share a loop; the next array's place. */
+static int reductions(Code *x, int begin, int row_axes, Named *kept)
+{
+    const Group *g = x->k->g;
+    NodeId first = g->arrays.data[begin];
+    Node r = reduction_of(x, first);
+    Run range = { begin, begin + 1 };
+    const KirExpr *sums[64], *base, *width = code_int(x, CPU_LANES);
+    KirOpen open[64];
+    while (range.end < g->arrays.len && range.end - begin < 64 && shares_loop(x, begin, range.end))
+        range.end++;
+    for (int i = begin; i < range.end; i++) {
+        const KirExpr *lane;
+        ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
+        bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
+        sums[i - begin] =
+            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x), CPU_LANES, true);
+        if (zeros)
+            continue;
+        KirOpen loop =
+            code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), width, code_int(x, 1), &lane);
+        kir_assign(x->kir, kir_element(x->kir, sums[i - begin], lane), start(x, op));
+        kir_close(x->kir, loop);
+    }
+    IndexId last = r.bound[r.nbound - 1];
+    int n = cpu_open_indices(x, r.bound, r.nbound - 1, "i", false, open);
+    const KirExpr *extent = code_size(x, x->k->p->m->indices.data[last].extent);
+    const KirExpr *whole = code_let(x, names_fresh(&x->k->locals, "whole"),
+                                    code_sub(x, extent, code_binary(x, KB_MOD, extent, width)));
+    KirOpen loop = code_for(x, names_fresh(&x->k->locals, "base"), code_int(x, 0), whole, width, &base);
+    lanes(x, range, row_axes, sums, base, width);
+    kir_close(x->kir, loop);
+    lanes(x, range, row_axes, sums, whole, code_sub(x, extent, whole));
+    cpu_close_all(x, open, n);
+    for (int i = begin; i < range.end; i++) {
+        NodeId id = g->arrays.data[i];
+        const KirExpr *v = kir_call1(x->kir, whole_name(reduction_of(x, id).reduce), sums[i - begin]);
+        x->value[id] = kir_let(x->kir, k_local(x->k, "a", id), code_real(x), v);
+        vec_push(x->k->p->m->arena, kept, id);
+        cpu_bind_axes(x, id, row_axes);
+        if (k_is_stored(x->k, id))
+            code_store(x, id, x->value[id]);
+    }
+    return range.end;
+}
+
+/* What is pointwise along the row: one loop for neighbours of the same extent; what nothing else reads
+ * is not made. */
+static int vectors(Code *x, int begin)
+{
+    const Group *g = x->k->g;
+    const Index *indices = x->k->p->m->indices.data;
+    NodeId first = g->arrays.data[begin];
+    IndexId along = k_node(x->k, first)->axes[g->naxes];
+    const Poly *extent = indices[along].extent;
+    int end = begin;
+    bool any = g->pointwise;
+    while (end < g->arrays.len && k_node(x->k, g->arrays.data[end])->naxes > g->naxes &&
+           indices[k_node(x->k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
+        any |= k_is_stored(x->k, g->arrays.data[end++]);
+    if (!any)
+        return end;
+    KirOpen loop;
+    Named kept = { 0 };
+    cpu_open_indices(x, &along, 1, "i", true, &loop);
+    const KirExpr *here = x->index[along];
+    for (int i = begin; i < end; i++) {
+        NodeId id = g->arrays.data[i];
+        cpu_bind_axes(x, id, g->naxes);
+        x->index[k_node(x->k, id)->axes[g->naxes]] = here;
+        if (g->pointwise || k_is_stored(x->k, id))
+            cpu_element(x, id, &kept);
+    }
+    code_forget(x, &kept);
+    kir_close(x->kir, loop);
+    return end;
+}
+
+/* The axes of a row's index. Of sums over the past an array's own. */
+static int row_axes_of(const Kernel *k)
+{
+    return k->g->past ? k_node(k, k->g->arrays.data[0])->naxes : k->g->naxes;
+}
+
+static void rows(Code *x, int n)
+{
+    const Group *g = x->k->g;
+    const Node first = *k_node(x->k, g->arrays.data[0]);
+    const Poly *axes[64];
+    const KirExpr *item, *element;
+    for (int i = 0; i < n; i++)
+        axes[i] = x->k->p->m->indices.data[first.axes[i]].extent;
+    const KirExpr *of_row = n ? code_let(x, "elements", code_sizes(x, axes, n)) : code_int(x, 1);
+    KirOpen items = cpu_items(x, &item);
+    const KirExpr *row = cpu_divide(x, "row", item, of_row, &element);
+    code_split_row(x, row);
+    if (n)
+        code_split_element(x, first.axes, n, element, "r");
+    cpu_keep_axes(x, g->arrays.data[0], n);
+    Named kept = { 0 };
+    for (int i = 0; i < g->arrays.len;) {
+        NodeId id = g->arrays.data[i];
+        cpu_bind_axes(x, id, n);
+        if (plan_reduces(x->k->p, id)) {
+            i = reductions(x, i, n, &kept);
+        } else if (k_node(x->k, id)->naxes > n) {
+            i = vectors(x, i);
+        } else {
+            cpu_element(x, id, &kept);
+            i++;
+        }
+    }
+    code_forget(x, &kept);
+    kir_close(x->kir, items);
+}
+
+/* Elements that a row's loops run over, for how much work it is. */
+static const Formula *row_work(const Kernel *k, int n)
+{
+    Module *m = k->p->m;
+    const Formula *work = formula_const(m, 16);
+    for (int i = 0; i < k->g->arrays.len; i++) {
+        const Node *a = k_node(k, k->g->arrays.data[i]), *r = k_node(k, a->args[0]);
+        const Poly *each = poly_const(m, 8);
+        if (plan_reduces(k->p, k->g->arrays.data[i]))
+            for (int j = 0; j < r->nbound; j++)
+                each =
+                    r->bound[j] >= IX_FIRST ? poly_mul(m, each, m->indices.data[r->bound[j]].extent) : each;
+        else if (a->naxes > n)
+            each = poly_mul(m, each, m->indices.data[a->axes[n]].extent);
+        work = formula(m, F_ADD, work, formula_size(m, each));
+    }
+    return work;
+}
+
+void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
+{
+    Plan *p = k->p;
+    Group *g = k->g;
+    int n = row_axes_of(k);
+    const Poly *elements = poly_const(p->m, 1);
+    for (int i = 0; i < n; i++)
+        elements = poly_mul(p->m, elements, p->m->indices.data[k_node(k, g->arrays.data[0])->axes[i]].extent);
+    Code *x = cpu_open(k, g->kernel);
+    rows(x, n);
+    *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .work = row_work(k, n) };
+    out->items = formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
+    cpu_close(x, text);
+}

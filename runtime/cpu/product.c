@@ -1,0 +1,137 @@
+/* Products on the CPU. In: a product in strides. Out: the same turned so that rows of the result are
+ * neighbours, and handed to the code for the machine's level (product_level.c). Operands that stay the
+ * same over the steps of a loop are packed once. */
+#include "product.h"
+
+#include "product_level.h"
+
+#include <stdlib.h>
+
+typedef struct cell_packed {
+    struct cell_packed *next;
+    cell_matrix of; /* data: of the matrix of the batch */
+    int64_t k, n;
+    void *memory;
+} cell_packed;
+
+enum { ALIGNMENT = 64 };
+
+static void *aligned(size_t bytes)
+{
+    return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+static void *memory(void *data, size_t bytes)
+{
+    cell_products *own = data;
+    if (own->bytes < bytes) {
+        free(own->memory);
+        own->memory = aligned(bytes);
+        own->bytes = own->memory ? bytes : 0;
+    }
+    return own->memory;
+}
+
+/* Without memory for it, it is packed each time. */
+static void *kept(void *data, const cell_gemm_call *call, const void *from, size_t bytes, int *is_packed)
+{
+    cell_products *own = data;
+    const cell_matrix *b = &call->b;
+    *is_packed = 0;
+    if (!own->loops || !(call->fixed & 2) || bytes == 0)
+        return NULL;
+    for (cell_packed *p = own->packed; p; p = p->next)
+        if (p->of.data == from && p->of.dtype == b->dtype && p->of.row_stride == b->row_stride &&
+            p->of.col_stride == b->col_stride && p->k == call->k && p->n == call->n) {
+            *is_packed = 1;
+            return p->memory;
+        }
+    cell_packed *new = malloc(sizeof *new);
+    void *place = new ? aligned(bytes) : NULL;
+    if (!place) {
+        free(new);
+        return NULL;
+    }
+    *new = (cell_packed){ own->packed, *b, call->k, call->n, place };
+    new->of.data = (void *)(uintptr_t)from;
+    own->packed = new;
+    return place;
+}
+
+void cell_products_loop(cell_products *own, int begins)
+{
+    own->loops += begins ? 1 : -1;
+    while (own->loops == 0 && own->packed) {
+        cell_packed *next = own->packed->next;
+        free(own->packed->memory);
+        free(own->packed);
+        own->packed = next;
+    }
+}
+
+void cell_products_free(cell_products *own)
+{
+    free(own->memory);
+    own->memory = NULL;
+    own->bytes = 0;
+}
+
+static cell_matrix turned(cell_matrix x)
+{
+    int64_t stride = x.row_stride;
+    x.row_stride = x.col_stride;
+    x.col_stride = stride;
+    return x;
+}
+
+/* C^T = B^T A^T. */
+static cell_gemm_call transposed(const cell_gemm_call *call)
+{
+    cell_gemm_call t = *call;
+    t.m = call->n;
+    t.n = call->m;
+    t.a = turned(call->b);
+    t.b = turned(call->a);
+    t.c = turned(call->c);
+    t.fixed = (call->fixed & 1) << 1 | (call->fixed & 2) >> 1;
+    return t;
+}
+
+/* A result with fewer columns than rows of few is one of few rows. */
+static int is_turned(const cell_gemm_call *call)
+{
+    if (call->c.col_stride == 1 && call->n > 1)
+        return call->n <= 4 && call->m > 16;
+    return call->c.row_stride == 1 || call->n == 1;
+}
+
+/* Nothing is multiplied: beta * C. */
+static cell_gemm_call without_terms(const cell_gemm_call *call)
+{
+    cell_gemm_call none = *call;
+    none.k = 0;
+    return none;
+}
+
+cell_status cell_cpu_product(cell_products *own, const cell_gemm_call *call, int level, int threads,
+                             cell_error *err)
+{
+    cell_gemm_call of = *call;
+    if (call->m <= 0 || call->n <= 0 || call->batch <= 0)
+        return CELL_OK;
+    if (call->k == 0 || call->alpha == 0) {
+        of = without_terms(call);
+        return cell_host_gemm(NULL, &of, err);
+    }
+    if (is_turned(call))
+        of = transposed(call);
+    cell_product_run run = { threads, own, memory, kept };
+#if defined(__x86_64__)
+    static cell_product_fn *const at[] = { cell_product_at_0, cell_product_at_1, cell_product_at_2,
+                                           cell_product_at_3 };
+    return at[level](&of, &run, err);
+#else
+    (void)level;
+    return cell_product_at_0(&of, &run, err);
+#endif
+}

@@ -1,0 +1,107 @@
+#!/bin/bash
+# The cpu backend: instances of every kind of kernel against the reference in double (ladder/), and bit by bit the same with 1,
+# 2 and 5 threads, and where a product of a step is packed once. FULL=1: all specs, in all types. ONLY: a regular expression on
+# the instances' names.
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=$root/${BUILD:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cc=${CC:-cc}
+failed=0 passed=0 skipped=0
+
+# SPEC OPTIONS | SIZES...
+instances() {
+    cat <<'END'
+lstm --dtype f32 | 2,3,5,7 1,9,17,20 20,4,96,128
+lstm --dtype bf16 --reverse | 2,3,5,7
+layernorm --dtype f16 | 2,3,5 1,1,40 9,40,300
+embedding --dtype f32 | 2,30,5,6 8,100,50,70
+causal_attention --dtype f32 | 2,3,2,7
+e79 --dtype f64 --dim N=6 | 1,5,3
+mamba2 --dtype f32 | 2,3,2
+swiglu --dtype bf16 | 2,3,5,7
+END
+    [[ -n ${FULL:-} ]] && full
+}
+
+# Dims larger than T, as some are the room of a history.
+full() {
+    local spec type n
+    for spec in "$root"/specs/*.cell; do
+        n=$("$build/cellc" emit "$spec" --kind manifest | sed -n 's/^ *"sizes": \["B", "T", \(.*\)"t0"\],$/\1/p' | grep -o , | wc -l)
+        [[ $spec == */trellis.cell ]] && continue
+        for type in f32 bf16 f16 f64; do
+            echo "$(basename "$spec" .cell) --dtype $type | 2,3$(printf ',%s' $(head -n "$n" <<<$'5\n7\n6\n4'))"
+        done
+    done
+}
+
+compile() { # object, flags, source
+    # shellcheck disable=SC2086
+    $cc -std=c11 $2 -I"$root/runtime" -I"$root/runtime/cpu" -I"$dir" -c "$3" -o "$1" >>"$dir/log" 2>&1
+}
+
+instance() { # spec, options, sizes
+    local spec=$1 options=$2 sizes=$3 cell rough= symbols= part
+    dir=$work/$(tr -c 'a-zA-Z0-9\n' '_' <<<"$spec $options")
+    mkdir -p "$dir"
+    # shellcheck disable=SC2086
+    "$build/cellc" emit "$root/specs/$spec.cell" $options --no-cuda -o "$dir" >>"$dir/log" 2>&1 || return 1
+    cell=$(basename "$dir"/*_ref.c _ref.c)
+    # shellcheck disable=SC2086
+    "$build/cellc" emit "$root/specs/$spec.cell" $options --kind cpu >"$dir/${cell}_cpu.c" 2>>"$dir/log" || return 1
+    for part in forward backward step reserve_bytes real_bytes; do
+        rough+=" -D${cell}_ref_$part=ladder_rough_$part"
+    done
+    for part in instance ref_forward ref_backward ref_reserve_bytes; do
+        symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
+    done
+    compile "$dir/cpu.o" "-O1 -Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off" "$dir/${cell}_cpu.c" || return 1
+    compile "$dir/host.o" "-O0 -DCELL_CPU" "$dir/$cell.c" || return 1
+    compile "$dir/reference.o" "-O0 -DCELL_REAL=double" "$dir/${cell}_ref.c" || return 1
+    compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough -include cell_rough.h" "$dir/${cell}_ref.c" || return 1
+    # shellcheck disable=SC2086
+    $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$build"/libladder.a "$build"/libcell.a -ldl -lpthread -lm \
+        -o "$dir/ladder" >>"$dir/log" 2>&1 || return 1
+    # shellcheck disable=SC2086
+    $cc "$dir"/{cpu,host,reference}.o -Wl,--defsym=threads_instance=${cell}_instance "$work/threads.o" "$build"/libcell.a -ldl \
+        -lpthread -lm -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
+    # shellcheck disable=SC2086
+    LADDER_DECIDED=0 CELL_BACKEND=cpu timeout 300 "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
+    # shellcheck disable=SC2086
+    timeout 300 "$dir/threads" $sizes >"$dir/threads.log" 2>&1
+}
+
+count() { # log, what: adds its last line's numbers
+    if [[ $(tail -n 1 "$1") =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
+        ((passed += BASH_REMATCH[1], failed += BASH_REMATCH[2], skipped += ${BASH_REMATCH[4]:-0}))
+        ((BASH_REMATCH[2] == 0)) || { echo "FAIL $2"; grep '^FAIL' "$1" | head -n 6; }
+    else
+        echo "FAIL $2: it did not end as it should"
+        tail -n 5 "$1"
+        ((failed++))
+    fi
+}
+
+dir=$work
+compile "$work/threads.o" -O1 "$here/threads.c" || { cat "$work/log"; echo "0 passed, 1 failed"; exit 1; }
+while IFS='|' read -r what sizes; do
+    read -r spec options <<<"$what"
+    [[ $what =~ ${ONLY:-.} ]] || continue
+    if ! instance "$spec" "$options" "$sizes"; then
+        if [[ ! -e $dir/threads.log ]]; then
+            echo "FAIL $what: it is not built"
+            tail -n 5 "$dir/log"
+            ((failed++))
+            continue
+        fi
+    fi
+    count "$dir/ladder.log" "$what"
+    count "$dir/threads.log" "$what, threads"
+    rm -rf "$dir"
+done < <(instances)
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))
