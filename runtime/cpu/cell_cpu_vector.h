@@ -26,7 +26,7 @@ typedef int32_t cell_m __attribute__((vector_size(64)));
 #endif
 
 CELL_V cell_v cell_v_of(real x) {
-    return (cell_v){0} + x;
+    return x - (cell_v){0}; /* which compilers know to be x */
 }
 CELL_V cell_m cell_m_of(int condition) {
     return (cell_m){0} - (condition != 0);
