@@ -223,8 +223,7 @@ static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule
 {
     Compiler *c = program->c;
     int said = c->diags.len, errors = c->errors;
-    const Request request = { .dtype = c->dtype, .products = PRODUCTS_PLAIN, .schedule = s, .one_block = true,
-                              .cpu = true };
+    const Request request = { .dtype = c->dtype, .products = PRODUCTS_PLAIN, .schedule = s, .cpu = true };
     Plan *p = plan_once(program, name, &request);
     c->diags.len = said;
     if (c->errors > errors) {
@@ -246,7 +245,9 @@ Plan *cpu_plan(const Module *lowered, const char *name)
     for (TensorId t = 0; t < program->tensors.len; t++)
         stateless &= program->tensors.data[t].kind != T_STATE;
     Plan *walk = stateless ? NULL : cpu_plan_by(program, name, NULL);
-    if (walk && walk->schedule->on_chip && !cpu_walk_refuses(walk))
+    if (walk && walk->schedule->on_chip && !cpu_walk_refuses(walk)) {
+        cpu_walk_settle(walk);
         return walk;
+    }
     return cpu_plan_by(program, name, schedule_plain(stateless));
 }

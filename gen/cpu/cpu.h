@@ -30,7 +30,9 @@ void cpu_states(Plan *p, StateKernels *k, int which, CpuKernel *out, Buf *text);
 void cpu_history(Plan *p, HistoryKernel *h, CpuKernel *out, Buf *text);
 
 /* cpu_walk.c: a walk on chip (tile) as one kernel, an item for each state. Why it cannot be, or NULL. */
-const Reason *cpu_walk_refuses(const Plan *p);
+const Reason *cpu_walk_refuses(Plan *p);
+/* One that is taken: how many steps lie between its checkpoints, which lie by rows. */
+void cpu_walk_settle(Plan *p);
 void cpu_walk_group(Plan *p, Program *pr, Group *g, CpuKernel *out, Buf *text);
 
 /* ---- cpu_code.c: what the kernels share */
