@@ -13,7 +13,8 @@
 #include "emit/emit.h"
 #include "plan/plan.h"
 
-enum { WALK_AXES = 16, WALK_ALIGN = 16 };
+/* WALK_ROWS: rows that a pass takes at once. */
+enum { WALK_AXES = 16, WALK_ALIGN = 16, WALK_ROWS = 4 };
 
 /* What an axis of a value is for an item: a parallel axis (par, not own), one of the value's own (own), or both
  * in one, the parallel index outermost. */
@@ -61,8 +62,8 @@ typedef struct WalkValue {
     bool out;                     /* it is stored in memory */
     bool variable;                /* it lies in no memory: all readers are in its own loop */
     bool one_row;                 /* one row of it does: all readers are in its pass */
-    const char *name;             /* of where it lies, and, of one element or vector, of the variable */
-    const char *var;
+    const char *name;             /* of where it lies */
+    const char *var[WALK_ROWS];   /* of the variable that has an element or vector of it, for each row at once */
 } WalkValue;
 
 typedef struct WalkState {
@@ -121,6 +122,7 @@ typedef struct CpuWalk {
     int depth;                    /* of arrays that are computed in place around what is printed */
     bool vector;                  /* vectors of neighbours along `col`; else one element */
     int tail;                     /* the last vector has so many of them; 0: all */
+    int rows, row;                /* the pass takes so many rows at once, and this one of them is printed */
     bool guarded;                 /* under a condition: nothing is computed ahead of it */
     const char *col_text;         /* of the index `col`, of one element */
     const char *lane;             /* of one element: which lane of a vector's variables it is; or NULL */

@@ -23,7 +23,7 @@ static const char *index_text(ExprPrinter *p, IndexId i)
         if (i == w->par[k])
             return walk_text(w, "par%d", k);
     if (w->value && i == w->value->row)
-        return "r";
+        return w->row ? walk_text(w, "(r + %d)", w->row) : "r";
     if (w->value && i == w->value->col)
         return w->col_text;
     bug(w->m->c, "cpu walk", "an index has no loop");
@@ -216,7 +216,9 @@ static const IxExpr *local_place(CpuWalk *w, const WalkRead *r)
     }
     if (r->n == 1)
         return r->map[0];
-    return one_row ? r->map[1] : ix_add(m, ix_scale(m, r->map[0], poly_const(m, pitch)), r->map[1]);
+    if (one_row)                  /* one for each of the rows at once */
+        return ix_add(m, r->map[1], ix_const(m, poly_const(m, pitch * w->row)));
+    return ix_add(m, ix_scale(m, r->map[0], poly_const(m, pitch)), r->map[1]);
 }
 
 static const char *local_name(CpuWalk *w, const WalkRead *r)
@@ -234,13 +236,14 @@ static const char *variable(CpuWalk *w, const WalkRead *r)
     if (r->at != AT_VALUE)
         return NULL;
     const WalkValue *d = &w->step->values.data[r->id], *v = w->value;
+    const char *var = d->var[w->row];
     if (d->rank == 0)
-        return d->var;
-    if (!d->var || !v || d->pass != v->pass)
+        return d->var[0];
+    if (!var || !v || d->pass != v->pass)
         return NULL;
     if (d->col < 0 || d->reduces) {               /* one number, of this row */
         bool here = d->row < 0 || (!d->over_row && d->rank == 1 && r->n == 1 && walk_is_index(r->map[0], v->row));
-        return here && !d->over_row ? d->var : NULL;
+        return here && !d->over_row ? var : NULL;
     }
     if (d->level != v->level || d->rows != v->rows || d->cols != v->cols || v->col < 0)
         return NULL;
@@ -249,7 +252,7 @@ static const char *variable(CpuWalk *w, const WalkRead *r)
         if (!walk_is_index(r->map[k], col ? v->col : v->row))
             return NULL;
     }
-    return w->vector ? d->var : w->lane ? walk_text(w, "%s[%s]", d->var, w->lane) : NULL;
+    return w->vector ? var : w->lane ? walk_text(w, "%s[%s]", var, w->lane) : NULL;
 }
 
 static const char *scalar_read(CpuWalk *w, NodeId id)

@@ -47,6 +47,17 @@ static void focus(CpuWalk *w, const WalkValue *v, WalkFrame *f)
     walk_begin_expression(w, v->body);
 }
 
+static const char *row_text(CpuWalk *w)
+{
+    return w->row ? walk_text(w, "(r + %d)", w->row) : "r";
+}
+
+/* The variable, accumulator ('a') or value ('v'), of the row that is printed. */
+static const char *variable_name(CpuWalk *w, char kind, int number)
+{
+    return w->rows > 1 ? walk_text(w, "%c%d_%d", kind, number, w->row) : walk_text(w, "%c%d", kind, number);
+}
+
 /* Element, or first of a vector, of what lies in scratch memory. */
 static const char *own_place(CpuWalk *w, const WalkValue *v)
 {
@@ -56,11 +67,11 @@ static const char *own_place(CpuWalk *w, const WalkValue *v)
         cols |= v->axes[v->own[k]].local == v->col;
     }
     if (!rows || !cols)
-        return rows ? "r" : cols ? "c" : "0";
-    if (v->one_row)
-        return "c";
+        return rows ? row_text(w) : cols ? "c" : "0";
     long long pitch = walk_padded(w, v->axes[v->own[1]].n);
-    return v->axes[v->own[0]].local == v->row ? walk_text(w, "r * %lld + c", pitch) : walk_text(w, "c * %lld + r", pitch);
+    if (v->one_row)
+        return w->row ? walk_text(w, "%lld + c", pitch * w->row) : "c";
+    return walk_text(w, "%s * %lld + c", row_text(w), pitch);
 }
 
 /* ---- what is stored in memory ---- */
@@ -155,6 +166,19 @@ static const char *accumulated(CpuWalk *w, const WalkValue *v, const char *sum)
     return combine(w, v, sum, term);
 }
 
+static void store_vector(CpuWalk *w, const WalkValue *v, const char *var, Buf *late)
+{
+    if (v->name && v->rank == 2 && v->axes[v->own[0]].local != v->row) {
+        buf_line(late, "for (int l = 0; l < %d; l++)", w->tail ? w->tail : w->lanes);
+        buf_line(late, "    %s[(c + l) * %lld + %s] = %s[l];", v->name, (long long)walk_padded(w, v->axes[v->own[1]].n), row_text(w), var);
+    } else if (v->name) {
+        buf_line(late, "cell_v_store(%s + %s, %s);", v->name, own_place(w, v), var);
+    }
+    if (v->out)
+        put_vector(w, v, var, late);
+}
+
+/* The value's vector, or what it adds to a sum, of the row that is printed. */
 static void loop_value(CpuWalk *w, WalkValue *v, Buf *late)
 {
     WalkFrame f;
@@ -162,47 +186,66 @@ static void loop_value(CpuWalk *w, WalkValue *v, Buf *late)
     w->vector = true;
     w->scalars = NULL;
     int k = number_of(w->step, v);
-    if (v->reduces && v->over_col) {
-        const char *sum = walk_text(w, "a%d", k);
+    if (v->reduces) {
+        const char *sum = v->over_row ? walk_text(w, "a%d", k) : variable_name(w, 'a', k);
+        if (!v->over_col && w->row == 0)
+            buf_line(late, "cell_v %s = cell_v_load(%s + c);", sum, v->name);
         buf_line(late, "%s = %s;", sum, accumulated(w, v, sum));
-    } else if (v->reduces) {
-        const char *at = walk_text(w, "%s + c", v->name);
-        buf_line(late, "cell_v_store(%s, %s);", at, accumulated(w, v, walk_text(w, "cell_v_load(%s)", at)));
+        if (!v->over_col && w->row == w->rows - 1)
+            buf_line(late, "cell_v_store(%s + c, %s);", v->name, sum);
     } else {
-        v->var = walk_text(w, "v%d", k);
+        v->var[w->row] = variable_name(w, 'v', k);
         const char *text = walk_real(w, v->body);
-        buf_line(w->body.out, "const cell_v %s = %s;", v->var, text);
-        if (!v->variable && !v->out)
-            v->variable = false;
-        if (v->name && v->rank == 2 && v->axes[v->own[0]].local != v->row) {
-            buf_line(late, "for (int l = 0; l < %d; l++)", w->tail ? w->tail : w->lanes);
-            buf_line(late, "    %s[(c + l) * %lld + r] = %s[l];", v->name, (long long)walk_padded(w, v->axes[v->own[1]].n), v->var);
-        } else if (v->name) {
-            buf_line(late, "cell_v_store(%s + %s, %s);", v->name, own_place(w, v), v->var);
-        }
-        if (v->out)
-            put_vector(w, v, v->var, late);
+        buf_line(w->body.out, "const cell_v %s = %s;", v->var[w->row], text);
+        store_vector(w, v, v->var[w->row], late);
     }
     w->vector = false;
 }
 
-typedef struct Group_ { WalkValue **v; int n; } WalkGroup;
+typedef struct WalkGroup { WalkValue **v; int n; } WalkGroup;
 
 static void loop_body(CpuWalk *w, const WalkGroup *g, Buf *out)
 {
     Buf late = { .arena = w->arena, .indent = out->indent };
     w->body = (WalkScope){ .out = out };
     for (int k = 0; k < g->n; k++)
-        loop_value(w, g->v[k], &late);
+        for (w->row = 0; w->row < w->rows; w->row++)
+            loop_value(w, g->v[k], &late);
+    w->row = 0;
     buf_f(out, "%s", late.data ? late.data : "");
+}
+
+static bool sums_along(const WalkValue *v)
+{
+    return v->reduces && v->over_col && !v->over_row;
+}
+
+/* The sums along the rows, from the accumulators. */
+static void finish_sums(CpuWalk *w, WalkValue *v, Buf *out)
+{
+    int k = number_of(w->step, v);
+    bool together = w->rows == WALK_ROWS && v->op == R_SUM;
+    if (together) {
+        buf_line(out, "const cell_four s%d = cell_v_sum_four(a%d_0, a%d_1, a%d_2, a%d_3);", k, k, k, k, k);
+        if (v->name)
+            buf_line(out, "cell_four_store(%s + r, s%d);", v->name, k);
+    }
+    for (w->row = 0; w->row < w->rows; w->row++) {
+        const char *var = v->var[w->row] = variable_name(w, 'v', k);
+        buf_line(out, "const real %s = %s;", var, together ? walk_text(w, "s%d[%d]", k, w->row) : added_up(w, v, variable_name(w, 'a', k)));
+        if (v->name && !together)
+            buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? row_text(w) : "0", var);
+    }
+    w->row = 0;
 }
 
 static void print_loop(CpuWalk *w, const WalkGroup *g, Buf *out)
 {
     int64_t cols = g->v[0]->cols, full = cols / w->lanes * w->lanes;
     for (int k = 0; k < g->n; k++)
-        if (g->v[k]->reduces && g->v[k]->over_col && !g->v[k]->over_row)
-            buf_line(out, "cell_v a%d = cell_v_of(%s);", number_of(w->step, g->v[k]), identity(g->v[k]));
+        for (w->row = 0; w->row < w->rows && sums_along(g->v[k]); w->row++)
+            buf_line(out, "cell_v %s = cell_v_of(%s);", variable_name(w, 'a', number_of(w->step, g->v[k])), identity(g->v[k]));
+    w->row = 0;
     for (int part = 0; part < 2; part++) {
         Buf body = { .arena = w->arena, .indent = out->indent + 1 };
         w->tail = part ? (int)(cols - full) : 0;
@@ -219,34 +262,26 @@ static void print_loop(CpuWalk *w, const WalkGroup *g, Buf *out)
         buf_line(out, "}");
     }
     w->tail = 0;
-    for (int k = 0; k < g->n; k++) {
-        WalkValue *v = g->v[k];
-        if (!v->reduces || !v->over_col || v->over_row)
-            continue;
-        int number = number_of(w->step, v);
-        v->var = walk_text(w, "v%d", number);
-        buf_line(out, "const real %s = %s;", v->var, added_up(w, v, walk_text(w, "a%d", number)));
-        if (v->name)
-            buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? "r" : "0", v->var);
-    }
+    for (int k = 0; k < g->n; k++)
+        if (sums_along(g->v[k]))
+            finish_sums(w, g->v[k], out);
 }
 
 /* ---- a pass ---- */
 
-/* A number of the row, or of the step. */
+/* A number of the row that is printed, or of the step. */
 static void print_number(CpuWalk *w, WalkValue *v, Buf *out)
 {
     WalkFrame f;
     focus(w, v, &f);
     w->vector = false;
     w->scalars = &w->row_head;
-    const char *text = walk_real(w, v->body);
-    v->var = walk_text(w, "v%d", number_of(w->step, v));
-    buf_line(out, "const real %s = %s;", v->var, text);
+    const char *text = walk_real(w, v->body), *var = v->var[w->row] = variable_name(w, 'v', number_of(w->step, v));
+    buf_line(out, "const real %s = %s;", var, text);
     if (v->name)
-        buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? "r" : "0", v->var);
+        buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? row_text(w) : "0", var);
     if (v->out && v->rank == 0)
-        put_number(w, v, v->var, out);
+        put_number(w, v, var, out);
 }
 
 static void print_level(CpuWalk *w, const WalkGroup *pass, int level, Buf *out)
@@ -254,8 +289,9 @@ static void print_level(CpuWalk *w, const WalkGroup *pass, int level, Buf *out)
     WalkGroup g = { arena_alloc(w->arena, sizeof *g.v * (size_t)(pass->n + 1)), 0 };
     bool *done = arena_alloc(w->arena, (size_t)pass->n + 1);
     for (int k = 0; k < pass->n; k++)
-        if (pass->v[k]->level == level && pass->v[k]->col < 0)
+        for (w->row = 0; w->row < w->rows && pass->v[k]->level == level && pass->v[k]->col < 0; w->row++)
             print_number(w, pass->v[k], out);
+    w->row = 0;
     for (int k = 0; k < pass->n; k++) {
         if (done[k] || pass->v[k]->level != level || pass->v[k]->col < 0)
             continue;
@@ -290,12 +326,12 @@ static void end_sums(CpuWalk *w, const WalkGroup *pass, Buf *out)
         int number = number_of(w->step, v);
         if (v->over_row && v->over_col) {
             WalkFrame f;
-            v->var = walk_text(w, "v%d", number);
-            buf_line(out, "const real %s = %s;", v->var, added_up(w, v, walk_text(w, "a%d", number)));
+            v->var[0] = walk_text(w, "v%d", number);
+            buf_line(out, "const real %s = %s;", v->var[0], added_up(w, v, walk_text(w, "a%d", number)));
             focus(w, v, &f);
             w->step_head.out = out;
             if (v->out)
-                put_number(w, v, v->var, out);
+                put_number(w, v, v->var[0], out);
         }
         bool left = v->over_row || v->col < 0 || v->reduces;
         if (v->out && v->rank == 1 && left)
@@ -304,33 +340,45 @@ static void end_sums(CpuWalk *w, const WalkGroup *pass, Buf *out)
             WalkFrame f;
             focus(w, v, &f);
             w->step_head.out = out;
-            put_number(w, v, v->var, out);
+            put_number(w, v, v->var[0], out);
         }
     }
 }
 
-static void print_pass(CpuWalk *w, const WalkGroup *pass, Buf *out)
+/* The pass for `count` rows from `first` on, so many at once; where it has none, once. */
+static void print_rows(CpuWalk *w, const WalkGroup *pass, int at_once, int64_t first, int64_t end, Buf *out)
 {
     bool rows = pass->v[0]->row >= 0;
-    int levels = 0;
+    int levels = 0, known = w->row_head.locals.len;
     for (int k = 0; k < pass->n; k++)
         levels = pass->v[k]->level + 1 > levels ? pass->v[k]->level + 1 : levels;
-    Buf head = { .arena = w->arena, .indent = out->indent }, row = head;
-    row.indent += rows;
-    w->step_head.out = &head;
+    Buf row = { .arena = w->arena, .indent = out->indent + rows };
     w->row_head.out = &row;
-    int known = w->row_head.locals.len;
+    w->rows = at_once;
     for (int level = 0; level < levels; level++)
         print_level(w, pass, level, &row);
-    if (rows)
+    w->rows = 1;
+    if (rows) {
         w->row_head.locals.len = known;
-    buf_f(out, "%s", head.data ? head.data : "");
-    begin_sums(w, pass, out);
-    if (rows)
-        buf_line(out, "for (int r = 0; r < %lld; r++) {", (long long)pass->v[0]->rows);
+        buf_line(out, "for (int r = %lld; r < %lld; r += %d) {", (long long)first, (long long)end, at_once);
+    }
     buf_f(out, "%s", row.data ? row.data : "");
     if (rows)
         buf_line(out, "}");
+}
+
+static void print_pass(CpuWalk *w, const WalkGroup *pass, Buf *out)
+{
+    int64_t rows = pass->v[0]->rows, blocks = pass->v[0]->row >= 0 ? rows / WALK_ROWS * WALK_ROWS : 0;
+    Buf head = { .arena = w->arena, .indent = out->indent }, loops = head;
+    w->step_head.out = &head;
+    if (blocks)
+        print_rows(w, pass, WALK_ROWS, 0, blocks, &loops);
+    if (blocks < rows)
+        print_rows(w, pass, 1, blocks, rows, &loops);
+    buf_f(out, "%s", head.data ? head.data : "");
+    begin_sums(w, pass, out);
+    buf_f(out, "%s", loops.data ? loops.data : "");
     end_sums(w, pass, out);
 }
 
@@ -353,7 +401,7 @@ static void name_values(CpuWalk *w, WalkStep *s)
         v->name = walk_name(w, walk_text(w, "%s_s", base ? base : "value"));
         int64_t n = v->axes[v->own[0]].n;
         if (v->rank == 2)
-            n = (v->one_row && !v->reduces ? 1 : n) * walk_padded(w, v->axes[v->own[1]].n);
+            n = (v->one_row && !v->reduces ? WALK_ROWS : n) * walk_padded(w, v->axes[v->own[1]].n);
         walk_carve(w, v->name, walk_padded(w, n));
     }
 }
@@ -361,6 +409,7 @@ static void name_values(CpuWalk *w, WalkStep *s)
 void walk_print_step(CpuWalk *w, WalkStep *s, Buf *out)
 {
     w->step = s;
+    w->rows = 1;
     w->step_head = w->row_head = (WalkScope){ .out = NULL };
     name_values(w, s);
     WalkGroup g = { arena_alloc(w->arena, sizeof *g.v * (size_t)(s->values.len + 1)), 0 };

@@ -87,23 +87,52 @@ CELL_V cell_v cell_v_fma(cell_v a, cell_v b, cell_v c) {
 
 /* ---- over lanes: halves are put together, until one is left ---- */
 
-typedef real cell_v2 __attribute__((vector_size(32)));
-typedef real cell_v4 __attribute__((vector_size(16)));
-typedef union cell_halves {
-    cell_v v;
-    cell_v2 h[2];
-    cell_v4 q[4];
-} cell_halves;
+typedef real cell_eight __attribute__((vector_size(8 * sizeof(real))));
+typedef real cell_four __attribute__((vector_size(4 * sizeof(real))));
 
-CELL_V real cell_v_sum(cell_v x) {
-    cell_halves a = {x}, b;
-    b.h[0] = a.h[0] + a.h[1];
-    cell_v4 c = b.q[0] + b.q[1];
+CELL_V cell_four cell_v_fold(cell_v x) {
 #if CELL_CPU_DOUBLE
-    return c[0] + c[1];
+    union {
+        cell_v v;
+        cell_four h[2];
+    } a = {x};
+    return a.h[0] + a.h[1];
 #else
-    return (c[0] + c[2]) + (c[1] + c[3]);
+    union {
+        cell_v v;
+        cell_eight h[2];
+    } a = {x};
+    union {
+        cell_eight v;
+        cell_four h[2];
+    } b = {a.h[0] + a.h[1]};
+    return b.h[0] + b.h[1];
 #endif
+}
+CELL_V real cell_v_sum(cell_v x) {
+    const cell_four a = cell_v_fold(x);
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
+/* Those of four vectors, in the same order. */
+CELL_V cell_four cell_v_sum_four(cell_v w, cell_v x, cell_v y, cell_v z) {
+    const cell_four a = cell_v_fold(w), b = cell_v_fold(x), c = cell_v_fold(y), d = cell_v_fold(z);
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define CELL_V_SHUFFLES 1
+#endif
+#endif
+#ifdef CELL_V_SHUFFLES
+    const cell_four p = __builtin_shufflevector(a, b, 0, 4, 1, 5), q = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const cell_four r = __builtin_shufflevector(a, b, 2, 6, 3, 7), s = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const cell_four e = p + r, f = q + s; /* lanes 0 + 2 of the first two, lanes 1 + 3 */
+    return __builtin_shufflevector(e, f, 0, 1, 4, 5) + __builtin_shufflevector(e, f, 2, 3, 6, 7);
+#else
+    return (cell_four){(a[0] + a[2]) + (a[1] + a[3]), (b[0] + b[2]) + (b[1] + b[3]), (c[0] + c[2]) + (c[1] + c[3]),
+                       (d[0] + d[2]) + (d[1] + d[3])};
+#endif
+}
+CELL_V void cell_four_store(real *p, cell_four x) {
+    memcpy(p, &x, sizeof x);
 }
 CELL_V real cell_v_product(cell_v x) {
     real y = x[0];
