@@ -14,11 +14,6 @@
     {                                                                                                        \
         return CELL_CPU_LIBM(function)(x);                                                                   \
     }
-CELL_CPU_OF_LIBM(exp, exp)
-CELL_CPU_OF_LIBM(log, log)
-CELL_CPU_OF_LIBM(log1p, log1p)
-CELL_CPU_OF_LIBM(expm1, expm1)
-CELL_CPU_OF_LIBM(tanh, tanh)
 CELL_CPU_OF_LIBM(erf, erf)
 CELL_CPU_OF_LIBM(erfc, erfc)
 CELL_CPU_OF_LIBM(sqrt, sqrt)
@@ -33,6 +28,39 @@ CELL_CPU_OF_LIBM(atan, atan)
 CELL_CPU_OF_LIBM(sinh, sinh)
 CELL_CPU_OF_LIBM(cosh, cosh)
 #undef CELL_CPU_OF_LIBM
+
+#if CELL_CPU_DOUBLE
+typedef int64_t cell_whole;
+typedef uint64_t cell_word;
+#else
+typedef int32_t cell_whole;
+typedef uint32_t cell_word;
+#endif
+static inline cell_word cell_bits(real x)
+{
+    cell_word bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline real cell_from_bits(cell_word bits)
+{
+    real x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+#define E_FUNCTION static inline
+#define E_NAME(name) cell_##name
+#define E_REAL real
+#define E_INT cell_whole
+#define E_WORD cell_word
+#define E_OF(x) (x)
+#define E_WORDS(x) ((cell_word)(x))
+#define E_BITS(x) cell_bits(x)
+#define E_FROM(x) cell_from_bits(x)
+#define E_FMA(a, b, c) CELL_FMA(a, b, c)
+#define E_SELECT(m, a, b) ((m) ? (a) : (b))
+#define E_OR(a, b) ((a) || (b))
+#include "cell_cpu_elementary.h"
 
 static inline real cell_rsqrt(real x)
 {
@@ -141,30 +169,6 @@ static inline real cell_override(real y, real x, real g)
     return (void)x, (void)g, y;
 }
 
-/* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
- * smallest results. */
-static inline real cell_sigmoid(real x)
-{
-    const real e = cell_exp(-cell_fabs(x));
-    return (x < 0 ? e : (real)1) / (1 + e);
-}
-static inline real cell_softplus(real x)
-{
-    return cell_max(x, 0) + cell_log1p(cell_exp(-cell_fabs(x)));
-}
-static inline real cell_logsigmoid(real x)
-{
-    return cell_min(x, 0) - cell_log1p(cell_exp(-cell_fabs(x)));
-}
-/* x times its gate. The gate's zero wins at -inf, where the product would be NaN. */
-static inline real cell_gated(real x, real gate)
-{
-    return gate == 0 ? (real)0 : x * gate;
-}
-static inline real cell_silu(real x)
-{
-    return cell_gated(x, cell_sigmoid(x));
-}
 /* erfc keeps the tail of negative x, where 1 + erf would cancel. */
 static inline real cell_gelu(real x)
 {

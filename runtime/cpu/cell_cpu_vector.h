@@ -198,7 +198,28 @@ CELL_V void cell_rows_put(real *to, const real *from, int rows, int cols, int pi
             to[r * cols + c] = adds ? to[r * cols + c] + from[r * pitch + c] : from[r * pitch + c];
 }
 
-/* ---- functions, lane by lane ---- */
+/* ---- functions ---- */
+
+#if CELL_CPU_DOUBLE
+typedef uint64_t cell_words __attribute__((vector_size(64)));
+#else
+typedef uint32_t cell_words __attribute__((vector_size(64)));
+#endif
+#define E_FUNCTION CELL_V
+#define E_NAME(name) cell_v_##name
+#define E_REAL cell_v
+#define E_INT cell_m
+#define E_WORD cell_words
+#define E_OF(x) cell_v_of(x)
+#define E_WORDS(x) ((cell_words){0} + (cell_word)(x))
+#define E_BITS(x) ((cell_words)(x))
+#define E_FROM(x) ((cell_v)(x))
+#define E_FMA(a, b, c) cell_v_fma(a, b, c)
+#define E_SELECT(m, a, b) cell_v_select(m, a, b)
+#define E_OR(a, b) ((a) | (b))
+#include "cell_cpu_elementary.h"
+
+/* Lane by lane. */
 
 #define CELL_V_1(name)                                                                                       \
     CELL_V cell_v cell_v_##name(cell_v x) {                                                                  \
@@ -222,10 +243,6 @@ CELL_V void cell_rows_put(real *to, const real *from, int rows, int cols, int pi
         return x;                                                                                            \
     }
 CELL_V_1(scale_of)
-CELL_V_1(exp)
-CELL_V_1(log)
-CELL_V_1(log1p)
-CELL_V_1(expm1)
 CELL_V_1(sqrt)
 CELL_V_1(rsqrt)
 CELL_V_1(fabs)
@@ -239,14 +256,9 @@ CELL_V_1(tan)
 CELL_V_1(atan)
 CELL_V_1(sinh)
 CELL_V_1(cosh)
-CELL_V_1(tanh)
-CELL_V_1(sigmoid)
-CELL_V_1(logsigmoid)
-CELL_V_1(silu)
 CELL_V_1(relu)
 CELL_V_1(gelu)
 CELL_V_1(gelu_tanh)
-CELL_V_1(softplus)
 CELL_V_1(softsign)
 CELL_V_1(elu)
 CELL_V_1(hardtanh)
