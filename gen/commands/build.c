@@ -312,7 +312,7 @@ static void compile_level(Build *b, const char *stem, int level, int mask, const
     Words w = { 0 };
     const char *object = intern_f(c, "%s/%s_%d.o", b->objects, stem, level);
     words_split(c, &w, c_compiler());
-    words_split(c, &w, "-std=c11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math");
+    words_split(c, &w, "-std=c11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi");
     if (*arch)
         words_add(&w, intern_f(c, "-march=%s", arch));
     words_split(c, &w, getenv("CFLAGS"));

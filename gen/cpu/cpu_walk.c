@@ -1,10 +1,10 @@
-/* cpu_walk.c: walks on chip (tile) as kernels for the CPU: whether a plan's are taken, how many steps lie between its
- * checkpoints, and what a launch needs to know of them (walk.c prints them). */
+/* cpu_walk.c: walks on chip (tile) as kernels for the CPU: whether a plan's are taken, how many steps
+ * lie between its checkpoints, and what a launch needs to know of them (walk.c prints them). */
 #include "cpu.h"
 #include "walk.h"
 
-/* KEPT: bytes of states that backward keeps of the steps between two checkpoints, so that a core's second cache has
- * room for them beside what the steps read. MOST_KEPT: steps. */
+/* KEPT: bytes of states that backward keeps of the steps between two checkpoints, so that a core's
+ * second cache has room for them beside what the steps read. MOST_KEPT: steps. */
 enum { KEPT = 320 * 1024, MOST_KEPT = 32 };
 
 static CpuWalk *new_walk(Plan *p)
@@ -60,7 +60,8 @@ void cpu_walk_settle(Plan *p)
                 continue;
             Buffer *b = &p->buffers.data[pr->checkpoint[t]];
             b->per_steps = p->interval;
-            b->elements = poly_mul(m, poly_dim(m, ATOM_B), poly_product(m, m->tensors.data[t].axes, m->tensors.data[t].rank));
+            b->elements = poly_mul(m, poly_dim(m, ATOM_B),
+                                   poly_product(m, m->tensors.data[t].axes, m->tensors.data[t].rank));
         }
     }
 }
@@ -74,7 +75,8 @@ void cpu_walk_group(Plan *p, Program *pr, Group *g, CpuKernel *out, Buf *text)
         bug(m->c, "cpu", "%s is not walked: %s", g->kernel, reason_words(m, w->refused));
     buf_f(text, "\n");
     g->walk->refs = g->refs = w->refs;
-    *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs,
+    *out = (CpuKernel){ .name = g->kernel,
+                        .refs = &g->refs,
                         .items = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), g->walk->blocks)),
                         .scratch = formula_const(m, w->scratch * (w->is_double ? 8 : 4)) };
 }

@@ -1,7 +1,8 @@
-/* walk.c: the function of a walk on the CPU. In comes a plan by a schedule whose walk is one group (tile); out goes a
- * C function that takes items, each a place of the batch and the parallel axes, and walks one after the other over
- * all steps. Forward leaves a checkpoint of the states every so many steps. Backward goes from checkpoint to
- * checkpoint: it replays the steps between, keeps the state before each, and walks them back. */
+/* walk.c: the function of a walk on the CPU. In comes a plan by a schedule whose walk is one group
+ * (tile); out goes a C function that takes items, each a place of the batch and the parallel axes, and
+ * walks one after the other over all steps. Forward leaves a checkpoint of the states every so many
+ * steps. Backward goes from checkpoint to checkpoint: it replays the steps between, keeps the state
+ * before each, and walks them back. */
 #include "walk.h"
 
 #include <string.h>
@@ -13,7 +14,9 @@
 static void add_state(CpuWalk *w, TensorId t)
 {
     const Tensor *x = &w->m->tensors.data[t];
-    WalkState s = { .tensor = t, .t = x, .rank = x->rank - w->npar, .pitch = 1, .elements = 1, .extent = { 1, 1 } };
+    WalkState s = {
+        .tensor = t, .t = x, .rank = x->rank - w->npar, .pitch = 1, .elements = 1, .extent = { 1, 1 }
+    };
     if (s.rank < 0 || s.rank > 2) {
         walk_refuse(w, NULL, "state `%s` has %d axes beside those that are walked apart", x->name, s.rank);
         return;
@@ -53,7 +56,9 @@ static void find_outs(CpuWalk *w)
 static void begin(CpuWalk *w, Plan *p, Program *pr, Group *g)
 {
     Module *m = p->m;
-    *w = (CpuWalk){ .p = p, .pr = pr, .m = m, .arena = m->arena, .walk = g->walk, .is_double = p->dtype == DT_F64 };
+    *w = (CpuWalk){
+        .p = p, .pr = pr, .m = m, .arena = m->arena, .walk = g->walk, .is_double = p->dtype == DT_F64
+    };
     w->lanes = w->is_double ? 8 : 16;
     w->interval = g->walk->interval ? g->walk->interval : p->interval;
     w->carves = (Buf){ .arena = m->arena, .indent = 1 };
@@ -97,7 +102,8 @@ static const char *state_place(CpuWalk *w, const char *which, int64_t each)
 {
     const IxExpr *place;
     const Poly *blocks = par_linear(w, &place);
-    return walk_text(w, "((%s) * (%s) + %s) * %lld", which, walk_poly_text(w, blocks), walk_ix_text(w, place), (long long)each);
+    return walk_text(w, "((%s) * (%s) + %s) * %lld", which, walk_poly_text(w, blocks), walk_ix_text(w, place),
+                     (long long)each);
 }
 
 static int64_t packed(const WalkState *s)
@@ -112,10 +118,12 @@ static const char *shape(CpuWalk *w, const WalkState *s)
                      (long long)(s->rank == 2 ? s->extent[1] : s->extent[0]), (long long)s->pitch);
 }
 
-static void put_state(CpuWalk *w, const WalkState *s, const char *to, const char *at, const char *from, bool adds, Buf *out)
+static void put_state(CpuWalk *w, const WalkState *s, const char *to, const char *at, const char *from,
+                      bool adds, Buf *out)
 {
     buf_line(out, "if (%s)", to);
-    buf_line(out, "    cell_rows_put((real *)%s + %s, %s, %s, %s);", to, at, from, shape(w, s), adds ? "adds" : "0");
+    buf_line(out, "    cell_rows_put((real *)%s + %s, %s, %s, %s);", to, at, from, shape(w, s),
+             adds ? "adds" : "0");
 }
 
 /* Number c of the checkpoints that the sequence has. */
@@ -136,7 +144,12 @@ static void print_initial_value(CpuWalk *w, const WalkState *s, Buf *out)
     }
     Node n = w->m->nodes.data[init];
     WalkFrame f = { .n = n.kind == N_ARRAY ? n.naxes : 0, .from = n.axes };
-    WalkValue v = { .array = init, .body = n.kind == N_ARRAY ? n.args[0] : init, .row = -1, .col = -1, .rows = 1, .cols = 1 };
+    WalkValue v = { .array = init,
+                    .body = n.kind == N_ARRAY ? n.args[0] : init,
+                    .row = -1,
+                    .col = -1,
+                    .rows = 1,
+                    .cols = 1 };
     for (int k = 0; k < f.n; k++)
         f.to[k] = ix_index(w->m, k < w->npar ? w->par[k] : n.axes[k]);
     WalkStep bare = { .w = w };
@@ -155,7 +168,8 @@ static void print_initial_value(CpuWalk *w, const WalkState *s, Buf *out)
     walk_begin_expression(w, v.body);
     const char *text = walk_real(w, v.body);
     buf_line(out, "for (int r = 0; r < %lld; r++)", (long long)(s->rank == 2 ? s->extent[0] : 1));
-    buf_line(out, "    for (int c = 0; c < %lld; c++)", (long long)(s->rank == 2 ? s->extent[1] : s->extent[0]));
+    buf_line(out, "    for (int c = 0; c < %lld; c++)",
+             (long long)(s->rank == 2 ? s->extent[1] : s->extent[0]));
     buf_line(out, "        %s[r * %lld + c] = %s;", s->now, (long long)s->pitch, text);
     w->value = NULL;
     w->frame = NULL;
@@ -167,7 +181,8 @@ static void print_initial(CpuWalk *w, Buf *out)
         const WalkState *s = &w->states.data[k];
         const char *from = pointer(w, REF_TENSOR, s->tensor);
         buf_line(out, "if (%s) {", from);
-        buf_line(out, "    cell_rows_get(%s, (const real *)%s + %s, %s);", s->now, from, state_place(w, "b", packed(s)), shape(w, s));
+        buf_line(out, "    cell_rows_get(%s, (const real *)%s + %s, %s);", s->now, from,
+                 state_place(w, "b", packed(s)), shape(w, s));
         buf_line(out, "} else {");
         out->indent++;
         print_initial_value(w, s, out);
@@ -224,7 +239,8 @@ static void print_forward(CpuWalk *w, Buf *out)
     out->indent++;
     for (int k = 0; k < w->states.len; k++) {
         const WalkState *s = &w->states.data[k];
-        put_state(w, s, pointer(w, REF_CHECKPOINT, s->tensor), checkpoint_place(w, s, walk_text(w, "t / %d", w->interval)), s->now, false, out);
+        put_state(w, s, pointer(w, REF_CHECKPOINT, s->tensor),
+                  checkpoint_place(w, s, walk_text(w, "t / %d", w->interval)), s->now, false, out);
     }
     out->indent--;
     buf_line(out, "}");
@@ -256,8 +272,8 @@ static void print_replay(CpuWalk *w, Buf *out)
         WalkState *s = &w->states.data[k];
         s->now = state_name(w, s, "%s_s");
         s->next = state_name(w, s, "%s_next_s");
-        buf_line(out, "cell_rows_get(%s_kept, (const real *)%s + %s, %s);", s->now, pointer(w, REF_CHECKPOINT, s->tensor),
-                 checkpoint_place(w, s, "chunk"), shape(w, s));
+        buf_line(out, "cell_rows_get(%s_kept, (const real *)%s + %s, %s);", s->now,
+                 pointer(w, REF_CHECKPOINT, s->tensor), checkpoint_place(w, s, "chunk"), shape(w, s));
     }
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
@@ -282,7 +298,8 @@ static void print_back_steps(CpuWalk *w, WalkStep *step, Buf *out)
     for (int k = 0; k < w->states.len; k++) {
         const WalkState *s = &w->states.data[k];
         buf_line(out, "const real *const %s = %s_kept + s * %lld;", s->now, s->now, (long long)s->elements);
-        buf_line(out, "const real *const %s = %s_kept + (s + 1) * %lld;", s->after, s->now, (long long)s->elements);
+        buf_line(out, "const real *const %s = %s_kept + (s + 1) * %lld;", s->after, s->now,
+                 (long long)s->elements);
         buf_line(out, "(void)%s, (void)%s;", s->now, s->after);
     }
     walk_print_step(w, step, out);
@@ -309,13 +326,16 @@ static void print_backward(CpuWalk *w, Buf *out)
             walk_carve(w, s->next, s->elements);
         const char *from = pointer(w, REF_DFINAL, s->tensor);
         buf_line(out, "if (%s)", from);
-        buf_line(out, "    cell_rows_get(%s, (const real *)%s + %s, %s);", s->adjoint, from, state_place(w, "b", packed(s)), shape(w, s));
+        buf_line(out, "    cell_rows_get(%s, (const real *)%s + %s, %s);", s->adjoint, from,
+                 state_place(w, "b", packed(s)), shape(w, s));
         buf_line(out, "else");
         buf_line(out, "    memset(%s, 0, sizeof(real) * %lld);", s->adjoint, (long long)s->elements);
     }
-    buf_line(out, "for (int64_t chunk = (T + %d) / %d - 1; chunk >= 0; chunk--) {", w->interval - 1, w->interval);
+    buf_line(out, "for (int64_t chunk = (T + %d) / %d - 1; chunk >= 0; chunk--) {", w->interval - 1,
+             w->interval);
     out->indent++;
-    buf_line(out, "const int steps = T - chunk * %d < %d ? (int)(T - chunk * %d) : %d;", w->interval, w->interval, w->interval, w->interval);
+    buf_line(out, "const int steps = T - chunk * %d < %d ? (int)(T - chunk * %d) : %d;", w->interval,
+             w->interval, w->interval, w->interval);
     buf_f(out, "%s", replay.data);
     print_back_steps(w, step, out);
     out->indent--;
@@ -382,7 +402,8 @@ bool walk_print(CpuWalk *w, Plan *p, Program *pr, Group *g, Buf *out)
         (pr->dir == FORWARD ? print_forward : print_backward)(w, &item);
     if (w->refused)
         return false;
-    buf_line(out, "static void %s(const cell_kernel_args *args, int64_t begin, int64_t end, void *scratch)", g->walk->kernel);
+    buf_line(out, "static void %s(const cell_kernel_args *args, int64_t begin, int64_t end, void *scratch)",
+             g->walk->kernel);
     buf_line(out, "{");
     out->indent++;
     print_head(w, out);

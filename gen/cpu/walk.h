@@ -16,8 +16,8 @@
 /* WALK_ROWS: rows that a pass takes at once. */
 enum { WALK_AXES = 16, WALK_ALIGN = 16, WALK_ROWS = 4 };
 
-/* What an axis of a value is for an item: a parallel axis (par, not own), one of the value's own (own), or both
- * in one, the parallel index outermost. */
+/* What an axis of a value is for an item: a parallel axis (par, not own), one of the value's own (own),
+ * or both in one, the parallel index outermost. */
 typedef struct WalkAxis { int par; bool own; int64_t n; IndexId local; } WalkAxis;
 
 /* Where an element that is read lies. */
@@ -34,7 +34,8 @@ typedef struct WalkRead {
     bool tensor;                  /* AT_MEMORY: `id` is a tensor */
     int id;                       /* a node or tensor; the number of the state or value */
     int n;
-    const IxExpr *map[WALK_AXES]; /* over the reader's indices; of states and values: of their own axes only */
+    /* over the reader's indices; of states and values: of their own axes only */
+    const IxExpr *map[WALK_AXES];
 } WalkRead;
 
 /* Which indices stand for what: those of the array that is printed, in terms of the value's own and the
@@ -63,7 +64,8 @@ typedef struct WalkValue {
     bool variable;                /* it lies in no memory: all readers are in its own loop */
     bool one_row;                 /* one row of it does: all readers are in its pass */
     const char *name;             /* of where it lies */
-    const char *var[WALK_ROWS];   /* of the variable that has an element or vector of it, for each row at once */
+    /* of the variable that has an element or vector of it, for each row at once */
+    const char *var[WALK_ROWS];
 } WalkValue;
 
 typedef struct WalkState {
@@ -144,7 +146,8 @@ const char *walk_text(CpuWalk *w, const char *fmt, ...) __attribute__((format(pr
 bool walk_stored(const CpuWalk *w, NodeId array);      /* it lies in memory before the walk */
 void walk_frame(CpuWalk *w, const WalkValue *v, WalkFrame *out);
 const IxExpr *walk_ix(CpuWalk *w, const WalkFrame *f, const IxExpr *e);
-/* Of a LOAD, VIEW or ARRAY. `values` may be NULL: every array that lies nowhere is AT_VALUE, and id the node. */
+/* Of a LOAD, VIEW or ARRAY. `values` may be NULL: every array that lies nowhere is AT_VALUE, and id the
+ * node. */
 WalkRead walk_read(CpuWalk *w, const WalkStep *s, const WalkFrame *f, NodeId id);
 /* The frame of an array that is computed where it is read. */
 WalkFrame walk_place_frame(CpuWalk *w, const WalkRead *r);
@@ -167,8 +170,8 @@ const char *walk_poly_text(CpuWalk *w, const Poly *p);
 /* The expression, in vector mode as a vector, converted and spread out; else as one number. */
 const char *walk_real(CpuWalk *w, NodeId id);
 void walk_begin_expression(CpuWalk *w, NodeId id);     /* counts uses: once for each expression to print */
-/* The address of an element in memory, and whether neighbours along `col` are neighbours there. The index of the
- * value's own axes is one of the two. */
+/* The address of an element in memory, and whether neighbours along `col` are neighbours there. The
+ * index of the value's own axes is one of the two. */
 const char *walk_address(CpuWalk *w, const WalkRead *r, bool *adjacent);
 const char *walk_store_address(CpuWalk *w, const WalkValue *v);
 /* A product's factors, if the expression is one that an accumulation may take. */
@@ -177,7 +180,8 @@ bool walk_product(CpuWalk *w, NodeId id, NodeId factors[2]);
 /* walk_pass.c: one step as statements. */
 void walk_print_step(CpuWalk *w, WalkStep *s, Buf *out);
 
-/* walk.c: the whole function of the program's G_WALK group. False: it takes it not, and w->refused says why. */
+/* walk.c: the whole function of the program's G_WALK group. False: it takes it not, and w->refused says
+ * why. */
 bool walk_print(CpuWalk *w, Plan *p, Program *pr, Group *g, Buf *out);
 
 #endif

@@ -1,6 +1,7 @@
-/* walk_expr.c: an expression of a step in C. In vector mode it gives a vector of neighbours along the value's `col`:
- * what does not vary along that is computed once, in a scope around the loop; what has no vector form, or might
- * be read outside of its array, is computed lane by lane. Else it gives one number. */
+/* walk_expr.c: an expression of a step in C. In vector mode it gives a vector of neighbours along the
+ * value's `col`: what does not vary along that is computed once, in a scope around the loop; what has no
+ * vector form, or might be read outside of its array, is computed lane by lane. Else it gives one
+ * number. */
 #include "walk.h"
 
 #include <string.h>
@@ -121,8 +122,9 @@ static const IxExpr *place_in_row(CpuWalk *w, const WalkRead *r, const Poly **pi
         if (k == st->lead - 1 && st->row)
             stride = st->row;
         e = ix_add(m, e, ix_scale(m, r->map[k], stride));
-        stride = poly_mul(m, stride, r->tensor ? m->tensors.data[r->id].axes[k]
-                                               : m->indices.data[m->nodes.data[r->id].axes[k]].extent);
+        stride = poly_mul(m, stride,
+                          r->tensor ? m->tensors.data[r->id].axes[k]
+                                    : m->indices.data[m->nodes.data[r->id].axes[k]].extent);
     }
     *pitch = st->pitch ? st->pitch : stride;
     return st->alias_offset ? ix_add(m, e, ix_const(m, st->alias_offset)) : e;
@@ -130,7 +132,10 @@ static const IxExpr *place_in_row(CpuWalk *w, const WalkRead *r, const Poly **pi
 
 static const char *row_of(CpuWalk *w, const Storage *st, const Poly *pitch)
 {
-    const char *row = st->batched && st->timed ? "(b * T + row)" : st->batched ? "b" : st->timed ? "row" : NULL;
+    const char *row = st->batched && st->timed ? "(b * T + row)"
+                      : st->batched            ? "b"
+                      : st->timed              ? "row"
+                                               : NULL;
     return row ? walk_text(w, "%s * (%s)", row, walk_poly_text(w, pitch)) : "0";
 }
 
@@ -216,7 +221,7 @@ static const IxExpr *local_place(CpuWalk *w, const WalkRead *r)
     }
     if (r->n == 1)
         return r->map[0];
-    if (one_row)                  /* one for each of the rows at once */
+    if (one_row) /* one for each of the rows at once */
         return ix_add(m, r->map[1], ix_const(m, poly_const(m, pitch * w->row)));
     return ix_add(m, ix_scale(m, r->map[0], poly_const(m, pitch)), r->map[1]);
 }
@@ -241,8 +246,9 @@ static const char *variable(CpuWalk *w, const WalkRead *r)
         return d->var[0];
     if (!var || !v || d->pass != v->pass)
         return NULL;
-    if (d->col < 0 || d->reduces) {               /* one number, of this row */
-        bool here = d->row < 0 || (!d->over_row && d->rank == 1 && r->n == 1 && walk_is_index(r->map[0], v->row));
+    if (d->col < 0 || d->reduces) { /* one number, of this row */
+        bool here =
+            d->row < 0 || (!d->over_row && d->rank == 1 && r->n == 1 && walk_is_index(r->map[0], v->row));
         return here && !d->over_row ? var : NULL;
     }
     if (d->level != v->level || d->rows != v->rows || d->cols != v->cols || v->col < 0)
@@ -268,7 +274,9 @@ static const char *scalar_read(CpuWalk *w, NodeId id)
         Dtype d = storage_of(w, &r)->dtype;
         const char *at = walk_address(w, &r, &adjacent);
         const char *text = walk_text(w, "cell_load_%s(%s)", walk_element(w, d), at);
-        return may_be_null(w, &r) ? walk_text(w, "(p%d ? %s : 0)", walk_ref(w, r.tensor ? REF_TENSOR : REF_NODE, r.id), text) : text;
+        return may_be_null(w, &r)
+                   ? walk_text(w, "(p%d ? %s : 0)", walk_ref(w, r.tensor ? REF_TENSOR : REF_NODE, r.id), text)
+                   : text;
     }
     if (r.at == AT_PLACE) {
         WalkFrame f = walk_place_frame(w, &r);
@@ -321,7 +329,10 @@ static bool within(Module *m, const IxExpr *e, const Poly *extent)
            poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi));
 }
 
-typedef struct Safety { CpuWalk *w; bool safe; } Safety;
+typedef struct Safety {
+    CpuWalk *w;
+    bool safe;
+} Safety;
 
 static void check_range(void *data, const WalkRead *r, NodeId id)
 {
@@ -362,7 +373,8 @@ static bool is_sum(const Node *n)
 bool walk_product(CpuWalk *w, NodeId id, NodeId factors[2])
 {
     Node n = w->m->nodes.data[id];
-    if (n.kind != N_MAP || n.type != TY_REAL || n.op != OP_MUL || (w->depth == 0 && id < w->n_uses && w->uses[id] > 1))
+    if (n.kind != N_MAP || n.type != TY_REAL || n.op != OP_MUL ||
+        (w->depth == 0 && id < w->n_uses && w->uses[id] > 1))
         return false;
     factors[0] = n.args[0];
     factors[1] = n.args[1];
@@ -513,14 +525,16 @@ static const char *scalar(CpuWalk *w, NodeId id)
 {
     Node n = w->m->nodes.data[id];
     switch (n.kind) {
-    case N_CONST: return n.type == TY_BOOL ? (n.value != 0 ? "1" : "0") : walk_text(w, "(real)%s", c_number(w->m->c, n.value));
+    case N_CONST:
+        return n.type == TY_BOOL ? (n.value != 0 ? "1" : "0")
+                                 : walk_text(w, "(real)%s", c_number(w->m->c, n.value));
     case N_SIZE: return walk_text(w, "((int64_t)(%s))", walk_poly_text(w, n.size));
     case N_INDEX: return walk_text(w, "((int64_t)%s)", walk_ix_text(w, walk_ix(w, w->frame, n.ix)));
-    case N_LOAD: case N_VIEW: case N_ARRAY: return scalar_read(w, id);
+    case N_LOAD:
+    case N_VIEW:
+    case N_ARRAY: return scalar_read(w, id);
     case N_MAP: break;
-    default:
-        walk_refuse(w, &n, "a sum stands inside an expression of the step");
-        return "0";
+    default: walk_refuse(w, &n, "a sum stands inside an expression of the step"); return "0";
     }
     if (remembers(w, id) && w->scalars && w->memo[id])
         return w->memo[id];
@@ -555,7 +569,7 @@ static const char *outside(CpuWalk *w, NodeId id)
     w->vector = false;
     w->scalars = NULL;
     int depth = w->depth;
-    w->depth = 1;                 /* what is used more than once is used in several scopes */
+    w->depth = 1; /* what is used more than once is used in several scopes */
     const char *text = scalar(w, id);
     w->depth = depth;
     w->vector = true;
@@ -563,7 +577,9 @@ static const char *outside(CpuWalk *w, NodeId id)
     if (w->m->nodes.data[id].type == TY_INT)
         text = walk_text(w, "(real)%s", text);
     bool number = w->m->nodes.data[id].kind == N_CONST;
-    return number || is_word(text) ? text : keep(w, scope, w->m->nodes.data[id].type == TY_BOOL ? "int" : "real", text);
+    return number || is_word(text)
+               ? text
+               : keep(w, scope, w->m->nodes.data[id].type == TY_BOOL ? "int" : "real", text);
 }
 
 static const char *vector_read(CpuWalk *w, NodeId id)
@@ -590,17 +606,21 @@ static const char *vector_read(CpuWalk *w, NodeId id)
             return lane_by_lane(w, id);
         if (r.at == AT_VALUE && !w->step->values.data[r.id].name)
             bug(w->m->c, "cpu walk", "%%%d lies nowhere", w->step->values.data[r.id].array);
-        return keep(w, &w->body, "cell_v", walk_text(w, "cell_v_load(%s + %s)", local_name(w, &r), walk_ix_text(w, e)));
+        return keep(w, &w->body, "cell_v",
+                    walk_text(w, "cell_v_load(%s + %s)", local_name(w, &r), walk_ix_text(w, e)));
     }
     bool adjacent;
     Dtype d = storage_of(w, &r)->dtype;
     const char *at = walk_address(w, &r, &adjacent);
     if (!adjacent)
         return lane_by_lane(w, id);
-    const char *text = walk_plain(w, d) && !w->tail ? walk_text(w, "cell_v_load(%s)", at)
-                                                    : walk_text(w, "cell_v_get_%s(%s, %d)", walk_element(w, d), at, w->tail ? w->tail : w->lanes);
+    const char *text =
+        walk_plain(w, d) && !w->tail
+            ? walk_text(w, "cell_v_load(%s)", at)
+            : walk_text(w, "cell_v_get_%s(%s, %d)", walk_element(w, d), at, w->tail ? w->tail : w->lanes);
     if (may_be_null(w, &r))
-        text = walk_text(w, "(p%d ? %s : cell_v_of(0))", walk_ref(w, r.tensor ? REF_TENSOR : REF_NODE, r.id), text);
+        text = walk_text(w, "(p%d ? %s : cell_v_of(0))", walk_ref(w, r.tensor ? REF_TENSOR : REF_NODE, r.id),
+                         text);
     return keep(w, &w->body, "cell_v", text);
 }
 
@@ -629,7 +649,8 @@ static const char *vector_map(CpuWalk *w, NodeId id)
     for (int k = 0; k < n.nargs; k++)
         x[k] = vector(w, n.args[k]);
     if (logic)
-        return n.op == OP_NOT ? walk_text(w, "(~%s)", x[0]) : walk_text(w, "(%s %c %s)", x[0], n.op == OP_AND ? '&' : '|', x[1]);
+        return n.op == OP_NOT ? walk_text(w, "(~%s)", x[0])
+                              : walk_text(w, "(%s %c %s)", x[0], n.op == OP_AND ? '&' : '|', x[1]);
     if (n.op == OP_SELECT)
         return walk_text(w, "cell_v_select(%s, %s, %s)", x[0], x[1], x[2]);
     if (n.op == OP_NEG)

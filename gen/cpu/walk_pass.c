@@ -1,7 +1,7 @@
-/* walk_pass.c: a step's values as statements. Pass by pass; in one with rows a loop over these, and in that, level by
- * level, the row's numbers and its loops over vectors of neighbours. What a loop stores stands at the end of its
- * body, so that a state may be overwritten. Sums along a row are one vector, added up in a fixed order behind the
- * loop; sums over rows are vectors in scratch memory. */
+/* walk_pass.c: a step's values as statements. Pass by pass; in one with rows a loop over these, and in
+ * that, level by level, the row's numbers and its loops over vectors of neighbours. What a loop stores
+ * stands at the end of its body, so that a state may be overwritten. Sums along a row are one vector,
+ * added up in a fixed order behind the loop; sums over rows are vectors in scratch memory. */
 #include "walk.h"
 
 static const char *identity(const WalkValue *v)
@@ -26,7 +26,10 @@ static const char *combine(CpuWalk *w, const WalkValue *v, const char *a, const 
 
 static const char *added_up(CpuWalk *w, const WalkValue *v, const char *vector)
 {
-    const char *how = v->op == R_MAX ? "most" : v->op == R_MIN ? "least" : v->op == R_PROD ? "product" : "sum";
+    const char *how = v->op == R_MAX    ? "most"
+                      : v->op == R_MIN  ? "least"
+                      : v->op == R_PROD ? "product"
+                                        : "sum";
     return walk_text(w, "cell_v_%s(%s)", how, vector);
 }
 
@@ -93,7 +96,8 @@ static void put_vector(CpuWalk *w, const WalkValue *v, const char *value, Buf *o
         w->col_text = "(c + l)";
         at = walk_store_address(w, v);
         w->col_text = "c";
-        buf_line(out, "    cell_store_%s(%s, %s[l]%s);", type, at, value, may_add(w, v) ? walk_text(w, " + (adds ? cell_load_%s(%s) : 0)", type, at) : "");
+        buf_line(out, "    cell_store_%s(%s, %s[l]%s);", type, at, value,
+                 may_add(w, v) ? walk_text(w, " + (adds ? cell_load_%s(%s) : 0)", type, at) : "");
         buf_line(out, "}");
         return;
     }
@@ -151,7 +155,8 @@ static void put_left(CpuWalk *w, const WalkValue *v, Buf *out)
 
 static const char *masked(CpuWalk *w, const WalkValue *v, const char *text)
 {
-    return w->tail && v->over_col ? walk_text(w, "cell_v_first(%s, %d, %s)", text, w->tail, identity(v)) : text;
+    return w->tail && v->over_col ? walk_text(w, "cell_v_first(%s, %d, %s)", text, w->tail, identity(v))
+                                  : text;
 }
 
 /* Adds the value's term to what `sum` holds. */
@@ -170,7 +175,8 @@ static void store_vector(CpuWalk *w, const WalkValue *v, const char *var, Buf *l
 {
     if (v->name && v->rank == 2 && v->axes[v->own[0]].local != v->row) {
         buf_line(late, "for (int l = 0; l < %d; l++)", w->tail ? w->tail : w->lanes);
-        buf_line(late, "    %s[(c + l) * %lld + %s] = %s[l];", v->name, (long long)walk_padded(w, v->axes[v->own[1]].n), row_text(w), var);
+        buf_line(late, "    %s[(c + l) * %lld + %s] = %s[l];", v->name,
+                 (long long)walk_padded(w, v->axes[v->own[1]].n), row_text(w), var);
     } else if (v->name) {
         buf_line(late, "cell_v_store(%s + %s, %s);", v->name, own_place(w, v), var);
     }
@@ -202,7 +208,10 @@ static void loop_value(CpuWalk *w, WalkValue *v, Buf *late)
     w->vector = false;
 }
 
-typedef struct WalkGroup { WalkValue **v; int n; } WalkGroup;
+typedef struct WalkGroup {
+    WalkValue **v;
+    int n;
+} WalkGroup;
 
 static void loop_body(CpuWalk *w, const WalkGroup *g, Buf *out)
 {
@@ -232,7 +241,8 @@ static void finish_sums(CpuWalk *w, WalkValue *v, Buf *out)
     }
     for (w->row = 0; w->row < w->rows; w->row++) {
         const char *var = v->var[w->row] = variable_name(w, 'v', k);
-        buf_line(out, "const real %s = %s;", var, together ? walk_text(w, "s%d[%d]", k, w->row) : added_up(w, v, variable_name(w, 'a', k)));
+        buf_line(out, "const real %s = %s;", var,
+                 together ? walk_text(w, "s%d[%d]", k, w->row) : added_up(w, v, variable_name(w, 'a', k)));
         if (v->name && !together)
             buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? row_text(w) : "0", var);
     }
@@ -244,7 +254,8 @@ static void print_loop(CpuWalk *w, const WalkGroup *g, Buf *out)
     int64_t cols = g->v[0]->cols, full = cols / w->lanes * w->lanes;
     for (int k = 0; k < g->n; k++)
         for (w->row = 0; w->row < w->rows && sums_along(g->v[k]); w->row++)
-            buf_line(out, "cell_v %s = cell_v_of(%s);", variable_name(w, 'a', number_of(w->step, g->v[k])), identity(g->v[k]));
+            buf_line(out, "cell_v %s = cell_v_of(%s);", variable_name(w, 'a', number_of(w->step, g->v[k])),
+                     identity(g->v[k]));
     w->row = 0;
     for (int part = 0; part < 2; part++) {
         Buf body = { .arena = w->arena, .indent = out->indent + 1 };
@@ -276,7 +287,8 @@ static void print_number(CpuWalk *w, WalkValue *v, Buf *out)
     focus(w, v, &f);
     w->vector = false;
     w->scalars = &w->row_head;
-    const char *text = walk_real(w, v->body), *var = v->var[w->row] = variable_name(w, 'v', number_of(w->step, v));
+    const char *text = walk_real(w, v->body),
+               *var = v->var[w->row] = variable_name(w, 'v', number_of(w->step, v));
     buf_line(out, "const real %s = %s;", var, text);
     if (v->name)
         buf_line(out, "%s[%s] = %s;", v->name, v->row >= 0 ? row_text(w) : "0", var);

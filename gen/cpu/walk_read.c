@@ -1,6 +1,6 @@
-/* walk_read.c: what an expression of a step reads: where that lies, at which place, in terms of the indices of the
- * value that is computed. In comes a read of the IR, out goes a WalkRead, or the reason why the CPU's walk
- * cannot take it. */
+/* walk_read.c: what an expression of a step reads: where that lies, at which place, in terms of the
+ * indices of the value that is computed. In comes a read of the IR, out goes a WalkRead, or the reason
+ * why the CPU's walk cannot take it. */
 #include "walk.h"
 
 #include "emit/emit.h"
@@ -56,7 +56,8 @@ const char *walk_ctype(const CpuWalk *w, Dtype d)
 {
     (void)w;
     switch (d) {
-    case DT_BF16: case DT_F16: return "uint16_t";
+    case DT_BF16:
+    case DT_F16: return "uint16_t";
     case DT_F64: return "double";
     case DT_I32: return "int32_t";
     default: return "float";
@@ -125,12 +126,14 @@ static int state_number(const CpuWalk *w, TensorId t)
     return -1;
 }
 
-/* Of a state, or an array that is one's next value: behind the parallel axes, which must be the item's own. */
+/* Of a state, or an array that is one's next value: behind the parallel axes, which must be the item's
+ * own. */
 static void own_maps(CpuWalk *w, WalkRead *r, const Node *of)
 {
     for (int k = 0; k < w->npar; k++)
         if (!walk_is_index(r->map[k], w->par[k])) {
-            walk_refuse(w, of, "a state is read at another place along an axis whose places are walked apart");
+            walk_refuse(w, of,
+                        "a state is read at another place along an axis whose places are walked apart");
             return;
         }
     r->n -= w->npar;
@@ -166,13 +169,17 @@ static void value_maps(CpuWalk *w, const WalkValue *v, WalkRead *r, const Node *
         const IxExpr *e = r->map[k];
         if (a->par >= 0 && !a->own) {
             if (!walk_is_index(e, w->par[a->par]))
-                walk_refuse(w, of, "a value of the step is read at another place along an axis whose places are walked apart");
+                walk_refuse(w, of,
+                            "a value of the step is read at another place along an axis whose places are "
+                            "walked apart");
             continue;
         }
         if (a->par >= 0) {
             e = ix_sub(m, e, ix_scale(m, ix_index(m, w->par[a->par]), poly_const(m, a->n)));
             if (ix_uses(e, w->par[a->par]))
-                walk_refuse(w, of, "a value of the step is read at another place along an axis whose places are walked apart");
+                walk_refuse(w, of,
+                            "a value of the step is read at another place along an axis whose places are "
+                            "walked apart");
         }
         r->map[n++] = e;
     }

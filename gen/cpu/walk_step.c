@@ -1,11 +1,12 @@
-/* walk_step.c: what a step of a walk computes on the CPU, and in which order. In come the roots (next states or
- * adjoints, and what is stored at each step); out go the values that they are made of, each with its loops: in
- * which pass over the rows of the states it is computed, in which loop of a row, and where it lies meanwhile.
+/* walk_step.c: what a step of a walk computes on the CPU, and in which order. In come the roots (next
+ * states or adjoints, and what is stored at each step); out go the values that they are made of, each
+ * with its loops: in which pass over the rows of the states it is computed, in which loop of a row, and
+ * where it lies meanwhile.
  *
- * Passes are numbered. Those with an odd number loop over rows; those with an even number, between them, have
- * vectors and numbers that no row is needed for. Within a pass a value's level says behind which loops of the
- * row it stands: a sum along the row is there behind the loop that makes it. What a pass adds up over rows is
- * there behind the pass. */
+ * Passes are numbered. Those with an odd number loop over rows; those with an even number, between them,
+ * have vectors and numbers that no row is needed for. Within a pass a value's level says behind which
+ * loops of the row it stands: a sum along the row is there behind the loop that makes it. What a pass
+ * adds up over rows is there behind the pass. */
 #include "walk.h"
 
 #include "ir/ops.h"
@@ -75,7 +76,9 @@ static void add_value(WalkStep *s, NodeId id)
 {
     CpuWalk *w = s->w;
     Node a = w->m->nodes.data[id], body = w->m->nodes.data[a.args[0]];
-    WalkValue v = { .array = id, .naxes = a.naxes, .body = a.args[0], .row = -1, .col = -1, .rows = 1, .cols = 1 };
+    WalkValue v = {
+        .array = id, .naxes = a.naxes, .body = a.args[0], .row = -1, .col = -1, .rows = 1, .cols = 1
+    };
     if (a.naxes > WALK_AXES)
         walk_refuse(w, &a, "a value has more than %d axes", WALK_AXES);
     if (body.kind == N_REDUCE) {
@@ -159,7 +162,11 @@ static void axis_of_size(CpuWalk *w, const Poly *e, WalkAxis *a, const Node *of)
     walk_refuse(w, of, "a value of each step has an axis of run-time size: bind it with --dim");
 }
 
-typedef struct AxisSearch { CpuWalk *w; WalkStep *s; WalkValue *v; } AxisSearch;
+typedef struct AxisSearch {
+    CpuWalk *w;
+    WalkStep *s;
+    WalkValue *v;
+} AxisSearch;
 
 /* Is one of the value's axes read where states, or values that are known, have a parallel axis? */
 static void find_parallel(CpuWalk *w, WalkStep *s, WalkValue *v, NodeId id)
@@ -172,8 +179,9 @@ static void find_parallel(CpuWalk *w, WalkStep *s, WalkValue *v, NodeId id)
     }
     NodeId array = n.kind == N_LOAD ? -1 : n.kind == N_VIEW ? n.args[0] : id;
     const Tensor *x = n.kind == N_LOAD ? &w->m->tensors.data[n.tensor] : NULL;
-    bool state = x ? x->kind == T_STATE || x->kind == T_DNEXT
-                   : s->kind == WALK_BACK && array < w->p->n_nodes && w->after_of[array] && !walk_stored(w, array);
+    bool state =
+        x ? x->kind == T_STATE || x->kind == T_DNEXT
+          : s->kind == WALK_BACK && array < w->p->n_nodes && w->after_of[array] && !walk_stored(w, array);
     const WalkValue *of = array >= 0 && s->value_of[array] ? value_at(s, s->value_of[array] - 1) : NULL;
     int count = n.kind == N_ARRAY ? n.naxes : n.nmap;
     const IndexId *axes = w->m->nodes.data[v->array].axes;
@@ -228,7 +236,7 @@ static void find_axes(WalkStep *s)
         if (w->refused)
             return;
     }
-    WalkStep bare = { .w = w, .kind = s->kind };       /* so that reads of values have all their axes */
+    WalkStep bare = { .w = w, .kind = s->kind }; /* so that reads of values have all their axes */
     for (int i = s->values.len - 1; i >= 0 && !w->refused; i--) {
         WalkFrame f;
         AxisSearch x = { w, s, value_at(s, i) };
@@ -239,7 +247,10 @@ static void find_axes(WalkStep *s)
 
 /* ---- loops ---- */
 
-typedef struct Vote { IndexId index[4]; int n, votes[4]; } Vote;
+typedef struct Vote {
+    IndexId index[4];
+    int n, votes[4];
+} Vote;
 
 static void vote(void *data, const WalkRead *r, NodeId id)
 {
@@ -279,7 +290,9 @@ static void find_loops(WalkStep *s, WalkValue *v)
         }
     for (int k = 0; k < v->nbound; k++) {
         if (x.n == 2 || v->bound[k] < IX_FIRST || !w->m->indices.data[v->bound[k]].extent->is_const) {
-            walk_refuse(w, &a, x.n == 2 ? "a sum of the step is a product of matrices" : "a sum of the step has a run-time size");
+            walk_refuse(w, &a,
+                        x.n == 2 ? "a sum of the step is a product of matrices"
+                                 : "a sum of the step has a run-time size");
             return;
         }
         x.index[x.n++] = v->bound[k];
@@ -312,7 +325,13 @@ static int cost(const CpuWalk *w, NodeId id)
     return sum;
 }
 
-typedef struct Finding { WalkStep *s; WalkValue *v; int least; bool rows; bool all_own; } Finding;
+typedef struct Finding {
+    WalkStep *s;
+    WalkValue *v;
+    int least;
+    bool rows;
+    bool all_own;
+} Finding;
 
 /* A matrix value reads it at the own row: or what such a one reads does, at its own element. */
 static void mark_row_reads(void *data, const WalkRead *r, NodeId id)
@@ -322,7 +341,8 @@ static void mark_row_reads(void *data, const WalkRead *r, NodeId id)
     if (r->at != AT_VALUE || r->n != 1)
         return;
     WalkValue *d = value_at(x->s, r->id);
-    if (x->v->row >= 0 ? walk_is_index(r->map[0], x->v->row) : x->v->with_rows && walk_is_index(r->map[0], x->v->col))
+    if (x->v->row >= 0 ? walk_is_index(r->map[0], x->v->row)
+                       : x->v->with_rows && walk_is_index(r->map[0], x->v->col))
         d->with_rows = true;
 }
 
@@ -402,7 +422,8 @@ static void find_pass(WalkStep *s, WalkValue *v)
 /* Is it read at the element that is computed, in the same loop? */
 static bool same_element(const WalkValue *v, const WalkValue *d, const WalkRead *r)
 {
-    if (d->reduces || d->pass != v->pass || d->rows != v->rows || d->cols != v->cols || d->col < 0 || v->col < 0)
+    if (d->reduces || d->pass != v->pass || d->rows != v->rows || d->cols != v->cols || d->col < 0 ||
+        v->col < 0)
         return false;
     for (int k = 0; k < d->rank; k++) {
         bool col = d->axes[d->own[k]].local == d->col;
@@ -421,7 +442,7 @@ static void find_level(void *data, const WalkRead *r, NodeId id)
     const WalkValue *d = value_at(x->s, r->id);
     if (d->pass != x->v->pass)
         return;
-    bool loop = d->col >= 0;      /* it is there behind its loop, or, of one element, within it */
+    bool loop = d->col >= 0; /* it is there behind its loop, or, of one element, within it */
     int at = d->level + (loop && !same_element(x->v, d, r));
     x->least = at > x->least ? at : x->least;
 }
@@ -448,7 +469,11 @@ static void find_variables(void *data, const WalkRead *r, NodeId id)
 }
 
 /* May the next value overwrite the state? Not if that is read behind it, or at other elements beside it. */
-typedef struct Overwrite { WalkStep *s; const WalkValue *v; bool may; } Overwrite;
+typedef struct Overwrite {
+    WalkStep *s;
+    const WalkValue *v;
+    bool may;
+} Overwrite;
 
 static void check_overwrite(void *data, const WalkRead *r, NodeId id)
 {
@@ -461,11 +486,14 @@ static void check_overwrite(void *data, const WalkRead *r, NodeId id)
     const WalkValue *next = value_at(x->s, x->s->value_of[st->root] - 1), *v = x->v;
     bool ok = v->pass < next->pass;
     if (v->pass == next->pass) {
-        bool own_row = next->row < 0 || (v->rows == next->rows && r->n > 0 && walk_is_index(r->map[0], v->row) &&
-                                         next->axes[next->own[0]].local == next->row);
+        bool own_row =
+            next->row < 0 || (v->rows == next->rows && r->n > 0 && walk_is_index(r->map[0], v->row) &&
+                              next->axes[next->own[0]].local == next->row);
         bool own = own_row && next->col >= 0 && v->col >= 0 && v->cols == next->cols && r->n > 0 &&
-                   walk_is_index(r->map[r->n - 1], v->col) && next->axes[next->own[next->rank - 1]].local == next->col;
-        ok = own_row && !next->reduces && next->col >= 0 && (v->level < next->level || (v->level == next->level && own));
+                   walk_is_index(r->map[r->n - 1], v->col) &&
+                   next->axes[next->own[next->rank - 1]].local == next->col;
+        ok = own_row && !next->reduces && next->col >= 0 &&
+             (v->level < next->level || (v->level == next->level && own));
     }
     if (!ok)
         w->states.data[r->id].in_place = false;
@@ -476,7 +504,8 @@ static void place_values(WalkStep *s)
     CpuWalk *w = s->w;
     for (int i = 0; i < s->values.len; i++) {
         WalkValue *v = value_at(s, i);
-        v->variable = !v->next_of && !v->over_row && !(v->out && v->col < 0 && v->row >= 0) && !(v->out && v->reduces && v->rank);
+        v->variable = !v->next_of && !v->over_row && !(v->out && v->col < 0 && v->row >= 0) &&
+                      !(v->out && v->reduces && v->rank);
         v->one_row = !v->next_of;
     }
     for (int i = 0; i < s->values.len; i++) {

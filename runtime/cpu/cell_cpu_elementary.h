@@ -1,12 +1,14 @@
-/* Elementary functions without a branch, in plain operations: of one `real`, or of a vector of them. This text is
- * included once for each: cell_cpu_math.h and cell_cpu_vector.h say what E_NAME(f) calls a function, what its type
- * is (E_REAL, with E_INT and E_WORD of the same size, signed and not), E_OF(number) and E_WORDS(number) of a constant,
- * E_BITS and E_FROM between numbers and words, E_FMA, E_SELECT(condition, a, b) and E_OR of conditions.
+/* Elementary functions without a branch, in plain operations: of one `real`, or of a vector of them.
+ * This text is included once for each: cell_cpu_math.h and cell_cpu_vector.h say what E_NAME(f) calls a
+ * function, what its type is (E_REAL, with E_INT and E_WORD of the same size, signed and not),
+ * E_OF(number) and E_WORDS(number) of a constant, E_BITS and E_FROM between numbers and words, E_FMA,
+ * E_SELECT(condition, a, b) and E_OR of conditions.
  *
- * Within 3 ulp of the true value: an argument is reduced by a multiple of log 2 that is taken away in two parts, and
- * the polynomials were fitted to less than an eighth of the last place (Remez's exchange, of (e^r - 1 - r) / r^2 for
- * |r| <= log 2 / 2, and of (log((1 + s) / (1 - s)) / s - 2) / s^2 for 1 / sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2).
- * Infinities, zeros and what is no number give what the C library gives. */
+ * Within 3 ulp of the true value: an argument is reduced by a multiple of log 2 that is taken away in
+ * two parts, and the polynomials were fitted to less than an eighth of the last place (Remez's exchange,
+ * of (e^r - 1 - r) / r^2 for |r| <= log 2 / 2, and of (log((1 + s) / (1 - s)) / s - 2) / s^2 for 1 /
+ * sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2). Infinities, zeros and what is no number give what the C
+ * library gives. */
 
 #if CELL_CPU_DOUBLE
 #define E_SHIFT 52
@@ -33,7 +35,8 @@
 #endif
 
 /* x = n log 2 + r, with n in `words` too; e^r - 1 - r is r^2 times the result. */
-E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_INT *words) {
+E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_INT *words)
+{
     const E_REAL t = E_FMA(x, E_OF((real)1.44269504088896340736), E_OF(E_MAGIC)), n = t - E_MAGIC;
     *words = (E_INT)(E_BITS(t) - E_BITS(E_OF(E_MAGIC)));
     E_REAL s = E_FMA(n, E_OF(-E_LN2_HIGH), x);
@@ -59,11 +62,13 @@ E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_INT *words) {
 }
 
 /* 2^n, of a number whose power is normal. */
-E_FUNCTION E_REAL E_NAME(power)(E_INT n) {
+E_FUNCTION E_REAL E_NAME(power)(E_INT n)
+{
     return E_FROM(((E_WORD)n + E_WORDS(E_BIAS)) << E_SHIFT);
 }
 
-E_FUNCTION E_REAL E_NAME(exp)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
+{
     E_REAL r;
     E_INT n;
     x = E_SELECT(x > E_HIGHEST, E_OF(E_HIGHEST), x);
@@ -73,7 +78,8 @@ E_FUNCTION E_REAL E_NAME(exp)(E_REAL x) {
     return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
 }
 
-E_FUNCTION E_REAL E_NAME(expm1)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(expm1)(E_REAL x)
+{
     E_REAL r;
     E_INT n;
     const E_REAL given = x;
@@ -84,7 +90,8 @@ E_FUNCTION E_REAL E_NAME(expm1)(E_REAL x) {
     return E_SELECT(given == 0, given, y);
 }
 
-E_FUNCTION E_REAL E_NAME(log)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(log)(E_REAL x)
+{
     const E_REAL scaled = E_SELECT(x < E_LEAST_NORMAL, x * (real)((cell_word)1 << E_MOST_SUBNORMAL), x);
     const E_WORD half = E_BITS(E_OF((real)0.70710678118654752440)), bits = E_BITS(scaled) - half;
     const E_INT exponent = (E_INT)bits >> E_SHIFT;
@@ -111,37 +118,44 @@ E_FUNCTION E_REAL E_NAME(log)(E_REAL x) {
 }
 
 /* What 1 + x has lost is added again. */
-E_FUNCTION E_REAL E_NAME(log1p)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(log1p)(E_REAL x)
+{
     const E_REAL u = 1 + x, rest = (x - (u - 1)) / u;
     const E_REAL y = E_NAME(log)(u) + E_SELECT(E_OR(u == 0, u == (real)INFINITY), E_OF((real)0), rest);
     return E_SELECT(x == 0, x, y);
 }
 
-E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x)
+{
     const E_REAL size = E_SELECT(x < 0, -x, x), most = E_SELECT(size > E_FULL / 2, E_OF(E_FULL / 2), size);
     const E_REAL e = E_NAME(expm1)(2 * most), y = e / (e + 2);
     return E_SELECT(x < 0, -y, E_SELECT(x == 0, x, y));
 }
 
-/* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the smallest
- * results. */
-E_FUNCTION E_REAL E_NAME(sigmoid)(E_REAL x) {
+/* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
+ * smallest results. */
+E_FUNCTION E_REAL E_NAME(sigmoid)(E_REAL x)
+{
     const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
     return E_SELECT(x < 0, e, E_OF((real)1)) / (1 + e);
 }
-E_FUNCTION E_REAL E_NAME(softplus)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(softplus)(E_REAL x)
+{
     const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
     return E_SELECT(x < 0, E_OF((real)0), x) + E_NAME(log1p)(e);
 }
-E_FUNCTION E_REAL E_NAME(logsigmoid)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(logsigmoid)(E_REAL x)
+{
     const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
     return E_SELECT(x < 0, x, E_OF((real)0)) - E_NAME(log1p)(e);
 }
 /* x times its gate. The gate's zero wins at -inf, where the product would be NaN. */
-E_FUNCTION E_REAL E_NAME(gated)(E_REAL x, E_REAL gate) {
+E_FUNCTION E_REAL E_NAME(gated)(E_REAL x, E_REAL gate)
+{
     return E_SELECT(gate == 0, E_OF((real)0), x * gate);
 }
-E_FUNCTION E_REAL E_NAME(silu)(E_REAL x) {
+E_FUNCTION E_REAL E_NAME(silu)(E_REAL x)
+{
     return E_NAME(gated)(x, E_NAME(sigmoid)(x));
 }
 

@@ -20,7 +20,9 @@ lstm --dtype bf16 --reverse | 2,3,5,7
 layernorm --dtype f16 | 2,3,5 1,1,40 9,40,300
 embedding --dtype f32 | 2,30,5,6 8,100,50,70
 causal_attention --dtype f32 | 2,3,2,7
-e79 --dtype f64 --dim N=6 | 1,5,3
+e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
+e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
+gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
 swiglu --dtype bf16 | 2,3,5,7
 END
@@ -59,7 +61,7 @@ instance() { # spec, options, sizes
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
-    compile "$dir/cpu.o" "-O1 -Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off" "$dir/${cell}_cpu.c" || return 1
+    compile "$dir/cpu.o" "-O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-psabi -ffp-contract=off" "$dir/${cell}_cpu.c" || return 1
     compile "$dir/host.o" "-O0 -DCELL_CPU" "$dir/$cell.c" || return 1
     compile "$dir/reference.o" "-O0 -DCELL_REAL=double" "$dir/${cell}_ref.c" || return 1
     compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough -include cell_rough.h" "$dir/${cell}_ref.c" || return 1
