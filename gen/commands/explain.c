@@ -72,7 +72,7 @@ static const char *value_line(const Explain *e, NodeId id)
 static const char *phase_word(Phase x)
 {
     static const char *const words[] = { "-", "once", "before", "during", "after" };
-    return words[x];
+    return x >= PHASE_BETWEEN ? "between" : words[x];
 }
 
 /* ---- what is needed for what ---- */
@@ -312,12 +312,21 @@ static const char *walk_words(const Explain *e, const Group *g)
     return b.data;
 }
 
+/* In forward the steps' own walk is the first of several, in backward the last. */
+static int phase_order(const Program *g, Phase x)
+{
+    const int last = 1000;
+    if (x >= PHASE_BETWEEN)
+        return (int)PHASE_DURING + 1 + (int)x - (int)PHASE_BETWEEN;
+    return x == PHASE_AFTER ? last : x == PHASE_DURING && g->dir == BACKWARD ? last - 1 : (int)x;
+}
+
 /* The operations in the order of their phases, as they run; a group's number is its place there, from 1. */
 static int operation_number(const Program *g, int group)
 {
     int n = 1;
     for (int i = 0; i < g->groups.len; i++) {
-        Phase x = g->groups.data[i].phase, mine = g->groups.data[group].phase;
+        int x = phase_order(g, g->groups.data[i].phase), mine = phase_order(g, g->groups.data[group].phase);
         n += x < mine || (x == mine && i < group);
     }
     return n;
@@ -452,13 +461,15 @@ static const char *why(const Explain *e, Direction d, NodeId id)
         return alias_words(e, id);
     if (e->p->rounded[id])
         return "a copy that a product takes";
-    switch (g->phase[id]) {
+    switch (g->phase[id] >= PHASE_BETWEEN ? PHASE_BETWEEN : g->phase[id]) {
     case PHASE_PARAM:
         return "depends on no input and no state";
     case PHASE_BEFORE:
         return d == FORWARD ? "depends on no state" : "needs nothing carried";
     case PHASE_AFTER:
         return sums_batch(e, id) ? "a sum over sequences and steps" : "feeds nothing carried";
+    case PHASE_BETWEEN:
+        return "stands between two walks";
     case PHASE_DURING:
         if (root == ROOT_NEXT || root == ROOT_DPREV)
             return "is carried";

@@ -95,12 +95,12 @@ static bool put_form(const Asked *a, const char *what, const Formula *when, bool
 }
 
 /* Kernels one behind the other, of which each may have several forms. */
-static void put_stages(const Asked *a, Direction d)
+static void put_stages(const Asked *a, Direction d, int level)
 {
     for (int n = 0;; n++) {
         FormList forms = { 0 };
         bool taken = false;
-        if (!a->p->schedule->stage(a->p, &a->p->program[d], n, &forms))
+        if (!a->p->schedule->stage(a->p, &a->p->program[d], level, n, &forms))
             return;
         if (forms.len == 1)
             continue;
@@ -112,10 +112,10 @@ static void put_stages(const Asked *a, Direction d)
 
 static void put_walk(const Asked *a, Direction d)
 {
-    if (a->p->schedule->stage) {
-        put_stages(a, d);
+    for (int level = 0; a->p->schedule->stage && level < a->p->m->levels; level++)
+        put_stages(a, d, level);
+    if (a->p->schedule->stage && !plan_steps(a->p))
         return;
-    }
     Compiler *c = a->p->m->c;
     FormList forms = { 0 };
     bool taken = false;

@@ -235,6 +235,8 @@ static const char *phase_words(const Explain *e, Phase phase)
         [PHASE_AFTER] = "computed for all steps at once, after the walk over time",
     };
     bool walks = names_in(e, PHASE_DURING) != NULL;
+    if (phase >= PHASE_BETWEEN)
+        return "computed for all steps at once, between two walks";
     return !walks && words[phase] && phase != PHASE_PARAM ? "computed for all steps at once" : words[phase];
 }
 

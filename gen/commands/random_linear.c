@@ -13,6 +13,7 @@ typedef struct Maker {
     Random random;
     Buf declared, equations;
     bool heads, grouped, second; /* heads; keys shared by R heads; a second axis of values */
+    bool stable;                  /* a running maximum gives gates */
     bool resets, learns; /* sequences begin within a call; initial states are params */
     int bound[2]; /* N and V where the cell says them; 0: the call does */
     int order[4], rank; /* of the state: 0 head, 1 key, 2 value, 3 second value */
@@ -90,6 +91,8 @@ static const char *input(Maker *m, const char *letters)
 static const char *number(Maker *m)
 {
     const char *x = TEXT(m, "%s%s", input(m, "h"), at(m, "h"));
+    if (m->stable && chance(m, 40))
+        return TEXT(m, "%s%s", chance(m, 60) ? "kept" : "taken", at(m, "h"));
     switch (below(m, 6)) {
     case 0: return TEXT(m, "(2 * sigmoid(%s) - 1)", x);
     case 1: return TEXT(m, "(%s > 0 ? sigmoid(%s) : 0)", x, x);
@@ -290,6 +293,7 @@ static void draw_shape(Maker *m)
     m->second = m->heads && chance(m, 15);
     m->states = chance(m, 70) ? 1 : 2 + below(m, 2);
     m->updates = m->states == 1 && chance(m, 25) ? 2 + below(m, 2) : 1;
+    m->stable = m->heads && chance(m, 20);
     m->resets = chance(m, 20);
     m->learns = !m->resets && chance(m, 25);
     m->bound[0] = chance(m, 40) ? 1 + below(m, 20) : 0;
@@ -362,6 +366,17 @@ static void declare_state(Maker *m, const char *name, const char *letters)
     buf_f(&m->declared, ";\n");
 }
 
+/* As mLSTM does: a running maximum of logarithms, and what it leaves of two gates. */
+static void stabilise(Maker *m)
+{
+    const char *old = at(m, "h");
+    const char *f = TEXT(m, "logsigmoid(%s%s)", input(m, "h"), old), *i = TEXT(m, "%s%s", input(m, "h"), old);
+    declare_state(m, "top", "h");
+    buf_f(&m->equations, "    top'%s = max(%s + top%s, %s);\n", old, f, old, i);
+    buf_f(&m->equations, "    kept%s = exp(%s + top%s - top'%s);\n", ranges(m, "h", true), f, old, old);
+    buf_f(&m->equations, "    taken%s = exp(%s - top'%s);\n", ranges(m, "h", true), i, old);
+}
+
 /* The run-time dims and those that are bound. */
 static void put_dims(const Maker *m, Buf *out)
 {
@@ -390,6 +405,8 @@ const char *random_linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *ou
     bool normaliser = m.heads && m.states == 1 && m.updates == 1 && chance(&m, 20);
     if (m.resets)
         buf_f(&m.declared, "    reset start;\n");
+    if (m.stable)
+        stabilise(&m);
     for (int a = 0; a < m.states; a++) {
         const char *next = normaliser ? normalised(&m) : next_value(&m, a);
         if (spoiled && a == 0)

@@ -761,6 +761,10 @@ static void line_tensor(Reader *r)
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
     t.chunk = (t.kind == T_INPUT || t.kind == T_OUTPUT || t.kind == T_STATE) && accept_word(r, "chunk");
+    skip(r);
+    t.level = t.chunk && digit(*r->at) ? (int)read_int(r, INT32_MAX - 1) : 0;
+    if (t.chunk && r->m->levels <= t.level)
+        r->m->levels = t.level + 1;
     t.grows = t.kind == T_HISTORY && accept_word(r, "grows");
     read_domain(r, &t);
     read_init(r, &t);

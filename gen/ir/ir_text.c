@@ -322,7 +322,7 @@ static void put_tensor_line(Print *p, TensorId id)
     if (t->lengths)
         buf_f(p->out, " lengths");
     if (t->chunk)
-        buf_f(p->out, " chunk");
+        buf_f(p->out, t->level ? " chunk %d" : " chunk", t->level);
     if (t->grows)
         buf_f(p->out, " grows");
     if (t->range)

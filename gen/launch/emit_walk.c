@@ -91,14 +91,12 @@ static void print_steps(Print *e, bool states)
     emit_list_end(e, &list, "step by step", "NULL");
 }
 
-/* Kernels one behind the other, of which each may have several forms. states: kernels begin the walk. */
-static void print_stages(Print *e, bool states)
+/* The kernels of a walk beside the module, one behind the other, of which each may have several forms. */
+static void print_stages(Print *e, int level)
 {
-    if (states && e->pr->dir == FORWARD)
-        emit_states(e, STATE_INIT);
     for (int n = 0;; n++) {
         FormList forms = { 0 };
-        if (!e->p->schedule->stage(e->p, e->pr, n, &forms))
+        if (!e->p->schedule->stage(e->p, e->pr, level, n, &forms))
             return;
         bool choice = forms.len > 1;
         Opened all;
@@ -111,13 +109,10 @@ static void print_stages(Print *e, bool states)
     }
 }
 
-void emit_walk(Print *e, bool states)
+/* The walk of the module's own states. */
+static void emit_own(Print *e, bool states)
 {
     Module *m = e->p->m;
-    if (e->p->schedule->stage) {
-        print_stages(e, states);
-        return;
-    }
     FormList forms = { 0 };
     int own = 0;                  /* such forms come first */
     if (e->p->schedule->forms)
@@ -146,4 +141,26 @@ void emit_walk(Print *e, bool states)
     const Formula *taken = formula_leaf(m, F_FORM, all.at);
     e->walked = formula_with(m, F_LT, taken, forms.len);
     e->own_states = own ? formula_with(m, F_LT, taken, own) : NULL;
+}
+
+void emit_walk(Print *e, bool states)
+{
+    const Plan *p = e->p;
+    if (!p->schedule->stage) {
+        emit_own(e, states);
+        return;
+    }
+    bool steps = plan_steps(p);
+    int own = steps ? plan_walk_place(p, e->pr->dir, -1) : -1, walks = plan_walk_count(p);
+    if (states && (steps || e->pr->dir == FORWARD))
+        emit_states(e, first_states(e));
+    for (int i = 0; i < walks; i++) {
+        if (i == own)
+            emit_own(e, false);
+        for (int level = 0; level < p->m->levels; level++)
+            if (plan_walk_place(p, e->pr->dir, level) == i)
+                print_stages(e, level);
+        if (i + 1 < walks)
+            emit_phase(e, (Phase)((int)PHASE_BETWEEN + i));
+    }
 }

@@ -513,20 +513,22 @@ void make_groups(Plan *p, const Phasing *s)
     Program *pr = &p->program[s->g->dir];
     find_row_openers(p, s);
     static const Phase order[] = { PHASE_PARAM, PHASE_BEFORE, PHASE_DURING, PHASE_AFTER };
+    const int phases = 3 + s->walks;
     pr->group = plan_alloc(p, sizeof *pr->group, p->n_nodes);
     for (NodeId id = 0; id <= p->n_nodes; id++)
         pr->group[id] = -1;
     /* What params get through initial values is added to their gradients: behind all that gives those. */
     for (int last = 0; last < 2; last++) {
         int first = last ? pr->groups.len : 0;
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < phases; k++)
             for (NodeId id = 0; id < p->n_nodes; id++) {
-                if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
+                Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
+                if (!s->needed[id] || pr->phase[id] != phase || printed_inline(p, pr, id) || p->is_cat[id])
                     continue;
                 RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
                     continue;         /* written along with the states */
-                if (order[k] == PHASE_DURING && p->schedule->on_chip)
+                if (phase == PHASE_DURING && p->schedule->on_chip)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
                     place_with_uses(s, id, first);

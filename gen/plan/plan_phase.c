@@ -133,10 +133,68 @@ static bool left_by_walk(const Phasing *s, TensorId t)
                                 : x->kind == T_DOUT && s->p->m->tensors.data[x->of].chunk;
 }
 
+bool plan_steps(const Plan *p)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (tensor_steps(&p->m->tensors.data[t]))
+            return true;
+    return false;
+}
+
+int plan_walk_count(const Plan *p)
+{
+    int n = p->m->levels + plan_steps(p);
+    return n ? n : 1;
+}
+
+int plan_walk_place(const Plan *p, Direction dir, int level)
+{
+    if (level < 0)
+        return dir == FORWARD ? 0 : p->m->levels;
+    return dir == FORWARD ? level + plan_steps(p) : p->m->levels - 1 - level;
+}
+
+/* What stands behind so many walks. */
+static Phase behind(const Phasing *s, int walks)
+{
+    return walks == 0          ? PHASE_BEFORE
+           : walks == s->walks ? PHASE_AFTER
+                               : (Phase)((int)PHASE_BETWEEN + walks - 1);
+}
+
+static int walks_before(const Phasing *s, Phase phase)
+{
+    return phase >= PHASE_BETWEEN ? (int)phase - (int)PHASE_BETWEEN + 1 : phase == PHASE_AFTER ? s->walks : 0;
+}
+
+/* Behind how many walks is there all that the array reads, but for what is of the steps' own? */
+static int walks_read(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    int most = 0;
+    for (int i = 0; i < s->uses[array].len; i++) {
+        const Read *r = &s->uses[array].data[i].read;
+        int n = 0;
+        if (!r->is_tensor) {
+            n = is_stored(s, r->id) ? 0 : walks_before(s, s->g->phase[r->id]);
+        } else if (p->m->tensors.data[r->id].kind == T_DINIT) {
+            n = s->walks;
+        } else if (left_by_walk(s, r->id)) {
+            const Tensor *x = &p->m->tensors.data[r->id];
+            const Tensor *of = x->kind == T_DOUT ? &p->m->tensors.data[x->of] : x;
+            n = 1 + plan_walk_place(p, s->g->dir, of->level);
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
-    bool carried = false, after = false, matrix = false, other_step = false, last = false, held = false;
+    bool carried = false, matrix = false, other_step = false, last = false, held = false;
+    const int read = walks_read(s, array), own = 1 + plan_walk_place(p, s->g->dir, -1);
+    const Phase after = behind(s, read > own ? read : own);
     bool crosses = s->npar > 0 && crosses_blocks(s, array);
     const Uses *uses = &s->uses[array];
     for (int i = 0; i < uses->len; i++) {
@@ -145,10 +203,6 @@ static Phase phase_of(const Phasing *s, NodeId array)
         carried |= walks;
         other_step |= walks && u->read.step;
         last |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DHISTORY;
-        if (u->read.is_tensor &&
-            (p->m->tensors.data[u->read.id].kind == T_DINIT || left_by_walk(s, u->read.id)))
-            after = true;
-        after |= !u->read.is_tensor && !is_stored(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
         matrix |= reads_matrix(s, u);
         held |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_STATE;
     }
@@ -156,35 +210,39 @@ static Phase phase_of(const Phasing *s, NodeId array)
     RootKind root = root_kind(p->m, array, &of);
     if ((s->feeds[array] && carried) || root == ROOT_NEXT || root == ROOT_DPREV)
         return PHASE_DURING;
-    if (sums_over_batch(p, array) || after)
+    if (sums_over_batch(p, array))
         return PHASE_AFTER;
+    if (!carried && read)
+        return behind(s, read);
     if (!carried)
         return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
+    if (read >= own)
+        return after;
     if (s->replayed[array])
         return PHASE_DURING;          /* the walk has it, and could not read what is written behind it */
     Gemm g;
     NodeId factor[2];
     if (other_step || last)
-        return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
+        return after;           /* the walk has but one step; behind it all of them lie in memory */
     /* Forward on the chip leaves the states before each step to backward only. */
     if (held && p->schedule->on_chip && s->g->dir == FORWARD)
         return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     if (crosses && !matrix)
-        return PHASE_AFTER;           /* a block has its own values only */
+        return after;           /* a block has its own values only */
     if (p->schedule->per_unit)        /* a thread's own, or behind the walk from what lies in memory */
-        return p->schedule->takes_value(p, array) ? PHASE_DURING : PHASE_AFTER;
+        return p->schedule->takes_value(p, array) ? PHASE_DURING : after;
     /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
      * kernel of its own is one kernel for all of them; others share a step's reads, or the kernel that has what they add.
      * Forward, inference keeps no steps. */
     bool apart = product || (plan_reduces(p, array) && !s->step_sums && !sums_step_elements(s, array));
     /* Beside a product of heads, one kernel may walk the steps; it has what is pointwise over the units only. */
     if (root == ROOT_DINPUT && s->g->dir == BACKWARD && s->heads_product && lays_out(s, array))
-        return PHASE_AFTER;
+        return after;
     if (matrix && !(apart && !p->schedule->on_chip && s->g->dir == BACKWARD))
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)
-        return PHASE_AFTER;
+        return after;
     return PHASE_DURING;
 }
 
@@ -276,7 +334,7 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
 {
     Program *g = &p->program[dir];
     int n = p->n_nodes;
-    Phasing s = { .p = p, .g = g, .stored = stored };
+    Phasing s = { .p = p, .g = g, .stored = stored, .walks = plan_walk_count(p) };
     g->dir = dir;
     g->phase = plan_alloc(p, sizeof *g->phase, n);
     s.needed = plan_alloc(p, sizeof *s.needed, n);

@@ -185,11 +185,12 @@ void finish_groups(Plan *p, Program *pr)
 
 void name_kernels(Plan *p, Program *pr)
 {
-    static const char *const phase[] = { "none", "param", "before", "step", "after" };
+    static const char *const phase[] = { "none", "param", "before", "step", "after", "between" };
     const char *dir = pr->dir == FORWARD ? "fwd" : "bwd";
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
+        const char *when = phase[g->phase < PHASE_BETWEEN ? g->phase : PHASE_BETWEEN];
         if (g->kind != G_WALK)
-            g->kernel = intern_f(p->m->c, "%s_%s_%s_%d", p->m->name, dir, phase[g->phase], i);
+            g->kernel = intern_f(p->m->c, "%s_%s_%s_%d", p->m->name, dir, when, i);
     }
 }

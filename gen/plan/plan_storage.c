@@ -266,7 +266,7 @@ static bool has_own_ends(const Plan *p)
 {
     const Module *m = p->m;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->tensors.data[t].kind == T_STATE &&
+        if (tensor_steps(&m->tensors.data[t]) &&
             (m->roots.data[t].init >= 0 || m->roots.data[t].dprev < 0 || uses_dinit(p, t)))
             return false;
     for (NodeId id = 0; id < p->n_nodes; id++)
@@ -297,7 +297,8 @@ void carry_storage(Plan *p)
         for (TensorId t = 0; t <= m->tensors.len; t++)
             pr->initial[t] = pr->carry[t] = pr->before[t] = pr->checkpoint[t] = -1;
     }
-    p->own_ends = p->schedule->cut ? !learns_initial(p) : p->schedule->per_unit && has_own_ends(p);
+    p->own_ends = p->schedule->cut ? !learns_initial(p) && (!plan_steps(p) || has_own_ends(p))
+                                   : p->schedule->per_unit && has_own_ends(p);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind != T_STATE)
             continue;
@@ -314,7 +315,7 @@ void carry_storage(Plan *p)
                                           false, true);
             continue;
         }
-        if (p->schedule->cut && p->own_ends)
+        if (m->tensors.data[t].chunk && p->own_ends)
             continue;
         f->initial[t] = bw->initial[t] =
             add_buffer(p, intern_f(m->c, "%s0", name), p->compute, poly_mul(m, b, n), true, true);
@@ -446,6 +447,8 @@ static void end_rings(Plan *p, const Phasing *s)
     bool *beside = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
         beside[id] |= pr->phase[id] != PHASE_DURING;
+        if (p->kept && p->kept[id])
+            end_ring(p, &pr->node[id]);       /* a walk beside the module reads it */
         if (!s->needed[id] || !beside[id])
             continue;
         end_ring(p, &pr->node[id]);

@@ -120,9 +120,9 @@ struct Schedule {
     /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of
      * a step do, over and over. */
     void (*forms)(const struct Plan *p, const struct Program *pr, struct FormList *out);
-    /* Kernels that follow one another: the forms of stage `n` of a direction, of which one runs; false:
-     * there is none such. */
-    bool (*stage)(const struct Plan *p, const struct Program *pr, int n, struct FormList *out);
+    /* Kernels that follow one another: the forms of stage `n` of a direction's walks of that level
+     * (Tensor.level), of which one runs; false: there is none such. */
+    bool (*stage)(const struct Plan *p, const struct Program *pr, int level, int n, struct FormList *out);
     /* Of a plan for CALLS_LONG: which calls these are. */
     const struct Formula *(*takes)(const struct Plan *p);
 };

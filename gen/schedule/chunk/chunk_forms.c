@@ -16,16 +16,19 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
                    kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values) : chunk_count(p, s));
 }
 
-/* Stage n: a kernel of a state; each state has all of its own one behind the other. */
-bool chunk_stage(const Plan *p, const Program *pr, int n, FormList *out)
+/* Stage n: a kernel of a state; each state of the level has all of its own one behind the other. */
+bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out)
 {
     const ChunkWalks *all = chunk_walks(pr);
     static const char *const words[] = { "what a chunk needs before its state is known",
                                          "a walk over the chunks", "gradients of what the walk takes" };
     int kinds = CHUNK_KINDS - (pr->dir == FORWARD);
-    if (n >= kinds * all->len)
+    int at = 0, left = n / kinds;
+    while (at < all->len && (all->data[at].cut->level != level || left-- > 0))
+        at++;
+    if (at == all->len)
         return false;
-    ChunkWalk *w = &all->data[n / kinds];
+    ChunkWalk *w = &all->data[at];
     ChunkKind kind = (ChunkKind)(n % kinds);
     for (int i = 0; i < w->sizes; i++) {
         const ChunkSize *s = &w->size[i];

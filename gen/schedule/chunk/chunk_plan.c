@@ -14,7 +14,7 @@ const ChunkCuts *chunk_cuts(const Module *m)
 
 ChunkWalks *chunk_walks(const Program *pr)
 {
-    return pr->walks;
+    return pr->beside;
 }
 
 Dtype chunk_part(const Plan *p)
@@ -339,7 +339,7 @@ static void add_walk(Plan *p, const Phasing *s)
         w->corrections = chunk_buffer(p, w, "d_%s corrections", ROWS, false);
         w->solved = chunk_buffer(p, w, "%s corrections", ROWS, false);
     }
-    p->program[FORWARD].walks = p->program[BACKWARD].walks = all;
+    p->program[FORWARD].beside = p->program[BACKWARD].beside = all;
 }
 
 /* ---- what it cannot take ---- */
@@ -354,10 +354,60 @@ static bool values_are_one(Module *m, const ChunkCut *c)
     return true;
 }
 
+static void find_walks(Plan *p);
+
+/* The schedule that walks the states which stay in the module, a thread for each of their units. */
+static const Schedule *by_units(void)
+{
+    int i = 0;
+    while (!schedules[i]->per_unit)
+        i++;
+    return schedules[i];
+}
+
+static void find_all_walks(Plan *p)
+{
+    by_units()->find_walks(p);
+    find_walks(p);
+}
+
+static void print_all_walks(Plan *p, Program *pr, Buf *cuda)
+{
+    by_units()->print_walks(p, pr, cuda);
+    chunk_print(p, pr, cuda);
+}
+
+/* Both: what stays in the module is planned by the other schedule. */
+static const Reason *take_units(Plan *p)
+{
+    Schedule *both = arena_alloc(p->m->arena, sizeof *both);
+    const Schedule *own = p->schedule;
+    const Reason *why = by_units()->refuses(p);
+    *both = *by_units();
+    both->name = own->name;
+    both->what = own->what;
+    both->takes_hints = own->takes_hints;
+    both->cut = own->cut;
+    both->pays = own->pays;
+    both->begin = own->begin;
+    both->place = own->place;
+    both->add_walk = own->add_walk;
+    both->find_walks = find_all_walks;
+    both->print_walks = print_all_walks;
+    both->stage = own->stage;
+    both->takes = own->takes;
+    both->leads = NULL;
+    p->schedule = both;
+    return why;
+}
+
 static const Reason *refuses(Plan *p)
 {
     Module *m = p->m;
     const ChunkCuts *cuts = chunk_cuts(m);
+    const Reason *why = plan_steps(p) ? take_units(p) : NULL;
+    if (why)
+        return why;
     for (int i = 0; i < cuts->len; i++) {
         const ChunkCut *c = &cuts->data[i];
         const char *name = m->tensors.data[c->state].name;
@@ -408,6 +458,9 @@ static const Reason *cut(Module *m)
 static bool pays(const Module *m, int storage)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (tensor_steps(&m->tensors.data[t]))
+            return false;
     const ChunkCut *c = cuts->data;
     int64_t least = storage == DT_BF16 ? CHUNK_PAYS_NARROW : CHUNK_PAYS_WIDE;
     return storage != DT_F64 && cuts->len == 1 && c->n_keys->is_const && c->n_values->is_const &&

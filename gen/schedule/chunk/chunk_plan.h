@@ -71,7 +71,7 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 
 /* Chunks of a call. */
 const Formula *chunk_count(const Plan *p, const ChunkSize *s);
-bool chunk_stage(const Plan *p, const Program *pr, int n, FormList *out);
+bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
 const Formula *chunk_takes(const Plan *p);
 
 void chunk_print(Plan *p, Program *pr, Buf *cuda);

@@ -460,29 +460,39 @@ static bool same_axes(const Module *m, const ChunkComponent *a, const ChunkCompo
     return next == of->rank && a->keys == of->keys;
 }
 
-static void factors_of(const Module *m, NodeId id, NodeIds *out)
+/* The terms of a sum, or the factors of a product. */
+static void operands_of(const Module *m, Op op, NodeId id, NodeIds *out)
 {
     const Node *n = &m->nodes.data[id];
-    if (n->kind == N_MAP && n->op == OP_MUL) {
-        factors_of(m, n->args[0], out);
-        factors_of(m, n->args[1], out);
+    if (n->kind == N_MAP && n->op == op) {
+        operands_of(m, op, n->args[0], out);
+        operands_of(m, op, n->args[1], out);
         return;
     }
     vec_push(m->arena, out, id);
 }
 
-/* The same factors, in whatever order: that of a product is by the numbers of its nodes, which what stands
- * for an axis changes. */
-static bool same_product(const Module *m, NodeId a, NodeId b)
+/* The same value, terms and factors in whatever order: that of a product is by the numbers of its nodes, which
+ * what stands for an axis changes. */
+static bool same_value(const Module *m, NodeId a, NodeId b)
 {
     NodeIds x = { 0 }, y = { 0 };
-    if (a < 0 || b < 0)
+    if (a < 0 || b < 0 || a == b)
         return a == b;
-    factors_of(m, a, &x);
-    factors_of(m, b, &y);
+    const Node *n = &m->nodes.data[a], *o = &m->nodes.data[b];
+    if (n->kind != N_MAP || o->kind != N_MAP || n->op != o->op || n->nargs != o->nargs)
+        return false;
+    if (n->op != OP_ADD && n->op != OP_MUL) {
+        for (int i = 0; i < n->nargs; i++)
+            if (!same_value(m, n->args[i], o->args[i]))
+                return false;
+        return true;
+    }
+    operands_of(m, n->op, a, &x);
+    operands_of(m, n->op, b, &y);
     for (int i = 0; i < x.len; i++) {
         int k = 0;
-        while (k < y.len && y.data[k] != x.data[i])
+        while (k < y.len && !same_value(m, x.data[i], y.data[k]))
             k++;
         if (k == y.len)
             return false;
@@ -496,7 +506,7 @@ static bool has_column(const Module *m, const ChunkUpdate *u, NodeId vector)
 {
     for (int i = 0; i < u->additions.len; i++)
         for (int c = 0; c < u->additions.data[i].columns.len; c++)
-            if (same_product(m, u->additions.data[i].columns.data[c].vector, vector))
+            if (same_value(m, u->additions.data[i].columns.data[c].vector, vector))
                 return true;
     return false;
 }
@@ -514,7 +524,7 @@ static bool is_column(Module *m, const ChunkComponent *a, const ChunkComponent *
         to[i] = ix_index(m, names[i]);
     const ChunkUpdate *x = &a->updates.data[0], *y = &of->updates.data[0];
     NodeId decay = node_subst(m, x->decay[0], from, to, n);
-    if (y->per_value >= 0 || x->per_value >= 0 || !same_product(m, decay, y->decay[0]))
+    if (y->per_value >= 0 || x->per_value >= 0 || !same_value(m, decay, y->decay[0]))
         return false;
     for (int i = 0; i < x->additions.len; i++)
         for (int c = 0; c < x->additions.data[i].columns.len; c++) {

@@ -2,7 +2,9 @@
  * goes the same one without the recurrence of its states: their operands are outputs, their reads are inputs,
  * and the states have no next value. So differentiate gives the adjoint of all that stands around the walk:
  * the cotangent of an operand (T_DOUT) is what the walk's backward leaves, the gradient of a read (dinput)
- * what it takes. Guaranteed: an operand depends on no state. */
+ * what it takes. An operand may depend on reads of states that stand before it, which is what levels say, and
+ * on states that stay in the module. Guaranteed: nothing is left that reads an element of a state that is cut. */
+#include "ir/marks.h"
 #include "ir/rewrite.h"
 #include "outer.h"
 #include "terms.h"
@@ -14,6 +16,7 @@ typedef struct Cut {
     NodeId *replaced; /* per node that there was, `nodes` of them: what stands in its place, or -1 */
     NodeId nodes;
     const Reason *why;
+    const bool *cuts;             /* per tensor: a state that is cut */
 } Cut;
 
 static const Node *at(const Cut *c, NodeId id)
@@ -117,6 +120,38 @@ static TensorId output_of(Cut *c, NodeId value, const IndexId *axes, int n, cons
     return t;
 }
 
+/* How many walks stand before what the value is made of; -1: it reads an element of a state that is cut. */
+static int level_of(const Cut *c, NodeId id, Marks *seen)
+{
+    const Node *n = at(c, id);
+    int most = 0;
+    if (!marks_first(seen, id))
+        return 0;
+    if (id < c->nodes && c->replaced[id] >= 0)
+        return level_of(c, c->replaced[id], seen);
+    if (n->kind == N_LOAD) {
+        const Tensor *t = &c->m->tensors.data[n->tensor];
+        if (t->kind == T_STATE && c->cuts[n->tensor])
+            return -1;
+        return t->kind == T_INPUT && t->chunk ? t->level + 1 : 0;
+    }
+    for (int i = 0; i < n->nargs; i++) {
+        int level = level_of(c, at(c, id)->args[i], seen);
+        if (level < 0)
+            return -1;
+        most = level > most ? level : most;
+    }
+    return most;
+}
+
+static int levels_before(const Cut *c, NodeId id)
+{
+    Marks *seen = marks_begin(c->m);
+    int level = level_of(c, id, seen);
+    marks_end(seen);
+    return level;
+}
+
 /* The axes of the heads; and behind them the key's, or the values'. */
 static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
 {
@@ -151,8 +186,10 @@ static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *nam
 {
     IndexId axes[MAX_STATE_AXES];
     int n = axes_of(c, key, values, axes);
-    if (at(c, id)->dep & DEP_STATE)
-        return refuse(c, "an operand that depends on another state");
+    int level = levels_before(c, id);
+    if (level < 0)
+        return refuse(c, "an operand that depends on single elements of another state");
+    c->to->level = level > c->to->level ? level : c->to->level;
     if (!varies_within(c, id, axes, n))
         return refuse(c, "several reads of one place of its heads");
     *out = output_of(c, id, axes, n, name);
@@ -383,8 +420,8 @@ static bool take_read(Cut *c, const ChunkRead *r)
     NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)(r->sums.len + 1));
     for (int s = 0; s < r->sums.len; s++)
         value[s] = r->known < 0 ? -1 : at_places(c, r->known, &r->sums.data[s]);
-    if (r->known >= 0 && (at(c, r->known)->dep & DEP_STATE))
-        return refuse(c, "a read beside what depends on another state");
+    if (r->known >= 0 && levels_before(c, r->known) < 0)
+        return refuse(c, "a read beside what depends on single elements of another state");
     if (!find_queries(c, r, &q))
         return false;
     for (int i = 0; i < r->parts.len; i++) {
@@ -399,8 +436,8 @@ static bool take_read(Cut *c, const ChunkRead *r)
         }
         for (int s = 0; s < r->sums.len; s++) {
             NodeId x = load_queries(c, given, &q, &r->sums.data[s]), scale = r->parts.data[i].scale;
-            if (scale >= 0 && (at(c, scale)->dep & DEP_STATE))
-                return refuse(c, "a read beside what depends on another state");
+            if (scale >= 0 && levels_before(c, scale) < 0)
+                return refuse(c, "a read beside what depends on single elements of another state");
             if (scale >= 0)
                 x = node_map2(m, OP_MUL, at_places(c, scale, &r->sums.data[s]), x);
             value[s] = add(m, value[s], x);
@@ -459,11 +496,17 @@ static NodeId put_reads(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return old < c->nodes && c->replaced[old] >= 0 ? c->replaced[old] : rebuilt;
 }
 
+/* Can the component go in chunks? */
+static bool goes(const ChunkComponent *k)
+{
+    return k->verdict == CHUNK_QUALIFIES || k->verdict == CHUNK_COLUMN;
+}
+
 /* What is in the way of one component; NULL: nothing. */
 static const Reason *refused(const Module *m, const ChunkComponent *k)
 {
     const Tensor *t = &m->tensors.data[k->states[0]];
-    if (k->verdict == CHUNK_REFUSED || k->verdict == CHUNK_ELEMENTS)
+    if (!goes(k))
         return reason_at(m, k->why ? k->at : t->span, "state `%s`: %s", t->name,
                          k->why ? k->why : "each element is linear in itself alone, which is for `scan`");
     if (k->key < 0)
@@ -471,35 +514,84 @@ static const Reason *refused(const Module *m, const ChunkComponent *k)
     return NULL;
 }
 
+/* Is it walked step by step, in front of the walks in chunks? */
+static bool stays(const ChunkComponent *k, bool some)
+{
+    return some && !goes(k) && k->elements;
+}
+
+/* Of states that stay: do their steps read what chunks give? */
+static const Reason *own_steps(Cut *c)
+{
+    Module *m = c->m;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_STATE && !c->cuts[t] && levels_before(c, m->roots.data[t].next) != 0)
+            return reason_at(m, m->tensors.data[t].span,
+                             "state `%s` goes step by step, and depends on states that would go in chunks",
+                             m->tensors.data[t].name);
+    return NULL;
+}
+
+/* Each pass may bring in reads of another state, in what stands in place of a sum. */
+static void put_all_reads(Cut *c, const ChunkCuts *cuts)
+{
+    Module *m = c->m;
+    for (int i = 0; i < cuts->len; i++) {
+        m->tensors.data[cuts->data[i].state].chunk = true;
+        m->tensors.data[cuts->data[i].state].level = cuts->data[i].level;
+        m->roots.data[cuts->data[i].state].next = -1;
+        m->levels = m->levels > cuts->data[i].level ? m->levels : cuts->data[i].level + 1;
+    }
+    for (int i = 0; i < m->levels; i++) {
+        Rewrite r = { .m = m, .hook = put_reads, .data = c };
+        rewrite_roots(&r);
+    }
+}
+
+static void cut_states(Cut *c, const ChunkForm *f, bool some, ChunkCuts *out)
+{
+    Module *m = c->m;
+    for (int i = 0; i < f->ncomponents && !c->why; i++) {
+        ChunkCut x;
+        TensorId first = m->tensors.len;
+        c->k = &f->components[i];
+        c->to = &x;
+        if (stays(c->k, some) || !cut_state(c))
+            continue;
+        for (TensorId t = first; t < m->tensors.len; t++)
+            m->tensors.data[t].level = x.level;
+        vec_push(m->arena, out, x);
+    }
+    if (!c->why)
+        c->why = own_steps(c);
+}
+
 const Reason *chunk_cut(Module *m, ChunkCuts *out)
 {
     int tensors = m->tensors.len;
     ChunkForm f = chunk_find(m);
     const Reason *no = f.ncomponents ? NULL : reason(m, "it has no state");
-    for (int i = 0; i < f.ncomponents && !no; i++)
-        no = refused(m, &f.components[i]);
-    Cut c = { .m = m, .why = no, .nodes = m->nodes.len };
+    bool some = false, *cuts = arena_alloc(m->arena, (size_t)tensors + 1);
+    for (int i = 0; i < f.ncomponents; i++)
+        some |= goes(&f.components[i]) && f.components[i].key >= 0;
+    for (int i = 0; i < f.ncomponents; i++) {
+        const ChunkComponent *k = &f.components[i];
+        no = no || stays(k, some) ? no : refused(m, k);
+        for (int s = 0; s < k->nstates; s++)
+            cuts[k->states[s]] = !stays(k, some);
+    }
+    Cut c = { .m = m, .why = no, .nodes = m->nodes.len, .cuts = cuts };
     c.replaced = arena_alloc(m->arena, sizeof *c.replaced * ((size_t)c.nodes + 1));
     for (NodeId id = 0; id < c.nodes; id++)
         c.replaced[id] = -1;
-    for (int i = 0; i < f.ncomponents && !c.why; i++) {
-        ChunkCut x;
-        c.k = &f.components[i];
-        c.to = &x;
-        if (cut_state(&c))
-            vec_push(m->arena, out, x);
-    }
+    if (!c.why)
+        cut_states(&c, &f, some, out);
     module_at(m, m->span, NULL);
     if (c.why) {
         m->tensors.len = m->roots.len = tensors;
         return c.why;
     }
-    for (int i = 0; i < out->len; i++) {
-        m->tensors.data[out->data[i].state].chunk = true;
-        m->roots.data[out->data[i].state].next = -1;
-    }
-    Rewrite r = { .m = m, .hook = put_reads, .data = &c };
-    rewrite_roots(&r);
+    put_all_reads(&c, out);
     module_at(m, m->span, NULL);
     return NULL;
 }

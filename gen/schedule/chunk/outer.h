@@ -28,6 +28,7 @@ typedef struct ChunkGiven { ChunkOperand weight; TensorId given; bool before; } 
 /* One state. Axes are its own, by number. */
 typedef struct ChunkCut {
     TensorId state;
+    int level;                    /* how many walks stand before it, of what its operands read */
     int rank, key;
     int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
     int *values, nvalues;         /* likewise */
@@ -40,8 +41,9 @@ typedef struct ChunkCut {
 } ChunkCut;
 typedef struct ChunkCuts { ChunkCut *data; int len, cap; } ChunkCuts;
 
-/* Cuts a module that is simplified and has no adjoint yet. Else the reason: the module is as it was then, but
- * for nodes that nothing needs. */
+/* Cuts a module that is simplified and has no adjoint yet. States whose elements each depend on themselves
+ * alone stay in it where others can go (mLSTM's m). Else the reason: the module is as it was then, but for
+ * nodes that nothing needs. */
 const Reason *chunk_cut(Module *m, ChunkCuts *out);
 
 #endif

@@ -693,7 +693,7 @@ static void print_states(Kernel *k)
 {
     Plan *p = k->p;
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
-        if (p->m->tensors.data[s].kind != T_STATE)
+        if (!tensor_steps(&p->m->tensors.data[s]))
             continue;
         int each = state_elements(k, s);
         const char *name = state_name(k, s), *place = unit_place(k, each), *from = first_value(k, s, place);
@@ -723,7 +723,7 @@ static void print_last_states(Kernel *k)
         k_open(k, "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         const Roots *of = &p->m->roots.data[s];
-        if (p->m->tensors.data[s].kind != T_STATE || (forward ? of->next : of->dprev) < 0)
+        if (!tensor_steps(&p->m->tensors.data[s]) || (forward ? of->next : of->dprev) < 0)
             continue;
         int each = state_elements(k, s);
         const char *to = k_written(k, forward ? REF_FINAL : ends ? REF_DINIT : REF_CARRY, s, p->compute);
@@ -884,7 +884,7 @@ static void print_scan_walk(Kernel *k)
 static NodeId next_of(const Kernel *k, TensorId s)
 {
     const Module *m = k->p->m;
-    if (m->tensors.data[s].kind != T_STATE)
+    if (!tensor_steps(&m->tensors.data[s]))
         return -1;
     return k->pr->dir == FORWARD ? m->roots.data[s].next : m->roots.data[s].dprev;
 }
@@ -924,7 +924,7 @@ static TensorId state_behind(const Kernel *k, NodeId next)
 {
     const Module *m = k->p->m;
     for (TensorId s = 0; s < m->tensors.len; s++)
-        if (m->tensors.data[s].kind == T_STATE && m->roots.data[s].next == next)
+        if (tensor_steps(&m->tensors.data[s]) && m->roots.data[s].next == next)
             return s;
     return -1;
 }
@@ -1006,7 +1006,7 @@ static const char *print_again(Kernel *k, Group *g)
     begin_step(k, g, &body, 4);
     k->out = &body;
     for (TensorId s = 0; s < m->tensors.len; s++)
-        if (m->tensors.data[s].kind == T_STATE)
+        if (tensor_steps(&m->tensors.data[s]))
             mark_parts(k, k_node(k, m->roots.data[s].next)->args[0], part);
     for (int i = 0; i < g->arrays.len; i++)
         if (part[g->arrays.data[i]])
@@ -1014,7 +1014,7 @@ static const char *print_again(Kernel *k, Group *g)
     for (TensorId s = 0; s < m->tensors.len; s++) {
         Named named = { 0 };
         NodeId next = m->roots.data[s].next;
-        if (m->tensors.data[s].kind != T_STATE)
+        if (!tensor_steps(&m->tensors.data[s]))
             continue;
         Read self = read_itself(k->p->m, next);
         k_bind_axes(k, next);
@@ -1050,7 +1050,7 @@ static void print_kept(Kernel *k, Way way)
     for (TensorId s = 0; s < m->tensors.len; s++) {
         NodeId next = m->roots.data[s].next;
         const char *name = m->tensors.data[s].name;
-        if (m->tensors.data[s].kind != T_STATE)
+        if (!tensor_steps(&m->tensors.data[s]))
             continue;
         Read self = read_itself(k->p->m, next);
         self.is_tensor = true;
@@ -1124,7 +1124,7 @@ static int elements_before(const Kernel *k, TensorId s)
 {
     int before = 0;
     for (TensorId t = 0; t < s; t++)
-        before += k->p->m->tensors.data[t].kind == T_STATE ? state_elements(k, t) : 0;
+        before += tensor_steps(&k->p->m->tensors.data[t]) ? state_elements(k, t) : 0;
     return before;
 }
 
@@ -1227,7 +1227,7 @@ static void declare_kept(Kernel *k)
 {
     Module *m = k->p->m;
     for (TensorId s = 0; s < m->tensors.len; s++)
-        if (m->tensors.data[s].kind == T_STATE)
+        if (tensor_steps(&m->tensors.data[s]))
             declare(k, kept_name(k, s, "steps + 1"), state_elements(k, s), "");
 }
 
@@ -1304,7 +1304,7 @@ static void print_words(Kernel *k)
                  r->type, (int)loops_elements(r->around, r->loops) * scan_threads(scan(k)->w));
     }
     for (TensorId s = 0; replays(k) && s < m->tensors.len; s++)
-        if (m->tensors.data[s].kind == T_STATE)
+        if (tensor_steps(&m->tensors.data[s]))
             buf_line(k->out, "cell_smem<%s> saved_%s = cell_carve<%s>(cursor, %d) + cell_thread();", k->real,
                      m->tensors.data[s].name, k->real, each * state_elements(k, s));
 }

@@ -42,7 +42,7 @@ static int common_axes(const Module *m, TensorId *other)
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
         int rank = x->rank - x->complex, same = 0;
-        if (x->kind != T_STATE)
+        if (!tensor_steps(x))
             continue;
         if (!first) {
             first = x;
@@ -61,7 +61,7 @@ static bool rest_is_few(const Module *m, int n)
 {
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind == T_STATE && !few(x->axes + n, x->rank - n, FEW))
+        if (tensor_steps(x) && !few(x->axes + n, x->rank - n, FEW))
             return false;
     }
     return true;
@@ -136,7 +136,7 @@ Units *scan_units(Module *m, const Reason **why)
     *s = (Units){ .naxes = sums_shortly(m) ? least : n, .units = poly_const(m, 1) };
     s->axes = arena_alloc(m->arena, sizeof *s->axes * (size_t)n);
     for (TensorId t = 0; t < m->tensors.len; t++)
-        for (int i = 0; m->tensors.data[t].kind == T_STATE && i < s->naxes; i++)
+        for (int i = 0; tensor_steps(&m->tensors.data[t]) && i < s->naxes; i++)
             s->axes[i] = m->tensors.data[t].axes[i];
     for (int i = 0; i < s->naxes; i++)
         s->units = poly_mul(m, s->units, s->axes[i]);
@@ -453,7 +453,7 @@ static NodeId *slopes_of(const Plan *p, const Program *pr)
     NodeId *slope = arena_alloc(m->arena, sizeof *slope * (size_t)(m->tensors.len + 1));
     for (TensorId t = 0; t < m->tensors.len; t++) {
         NodeId next = pr->dir == FORWARD ? m->roots.data[t].next : m->roots.data[t].dprev;
-        if (m->tensors.data[t].kind != T_STATE)
+        if (!tensor_steps(&m->tensors.data[t]))
             continue;
         if (next < 0)
             return NULL;
@@ -469,7 +469,7 @@ int64_t scan_state_elements(const Plan *p)
     int64_t all = 0;
     for (TensorId t = 0; t < p->m->tensors.len; t++) {
         const Tensor *x = &p->m->tensors.data[t];
-        if (x->kind == T_STATE)
+        if (tensor_steps(x))
             all += few(x->axes + p->units->naxes, x->rank - p->units->naxes, FEW);
     }
     return all;
@@ -513,7 +513,7 @@ static bool takes_pairs(const Plan *p)
 static TensorId state_of(const Plan *p, NodeId next)
 {
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (p->m->tensors.data[t].kind == T_STATE && p->m->roots.data[t].next == next)
+        if (tensor_steps(&p->m->tensors.data[t]) && p->m->roots.data[t].next == next)
             return t;
     return -1;
 }
@@ -629,7 +629,7 @@ static bool can_replay(const Plan *p)
         NodeId next = p->m->roots.data[t].next;
         if (p->m->tensors.data[t].kind == T_HISTORY)
             return false;
-        if (p->m->tensors.data[t].kind != T_STATE)
+        if (!tensor_steps(&p->m->tensors.data[t]))
             continue;
         const Storage *st = &p->program[FORWARD].node[next];
         any |= st->home == HOME_RESERVE;

@@ -10,7 +10,7 @@ static const char *leads(const Module *m)
     const Poly *units = NULL;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind != T_STATE)
+        if (!tensor_steps(x))
             continue;
         if (x->rank - x->complex != 1 || (units && x->axes[0] != units))
             return NULL;
