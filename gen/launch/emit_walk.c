@@ -1,6 +1,7 @@
 /* emit_walk.c: the operations of a launch plan that walk over the steps: kernels that take all of them, in
  * order of preference, and the loop of kernels, where none of these may. In: what the plan has of them, and
  * their forms. */
+#include "base/mutate.h"
 #include "emit_plan.h"
 
 static void print_op(Print *e, const Form *f, const char *when)
@@ -160,7 +161,7 @@ void emit_walk(Print *e, bool states)
         for (int level = 0; level < p->m->levels; level++)
             if (plan_walk_place(p, e->pr->dir, level) == i)
                 print_stages(e, level);
-        if (i + 1 < walks)
+        if (i + 1 < walks && !(mutate("lost-between") && e->pr->dir == BACKWARD))
             emit_phase(e, (Phase)((int)PHASE_BETWEEN + i));
     }
 }

@@ -192,6 +192,52 @@ static bool has_own_elements(Proof *p, const ChunkComponent *k)
 
 /* ---- next states as terms ---- */
 
+/* `condition ? next : S`, as --lengths has it: then each update of the step may be so by itself. */
+static NodeId find_guard(Proof *p, const ChunkComponent *k)
+{
+    NodeId next = p->m->roots.data[k->states[0]].next;
+    const Node root = at(p, next), n = at(p, root.args[0]);
+    if (n.kind != N_MAP || n.op != OP_SELECT || proof_fed(p, n.args[0]))
+        return -1;
+    const Node kept = at(p, n.args[2]);
+    if (kept.kind != N_LOAD || kept.tensor != k->states[0] || kept.step)
+        return -1;
+    for (int i = 0; i < k->rank; i++) {
+        IndexId which;
+        if (!ix_is_index(kept.map[i], &which) || which != root.axes[i])
+            return -1;
+    }
+    return n.args[0];
+}
+
+/* The terms where the guard holds, and where it does not the state behind update u. */
+static void guard_terms(Form *f, int u, Terms *t)
+{
+    Module *m = f->p.m;
+    NodeId one = node_const(m, 1), zero = node_const(m, 0), next = m->roots.data[f->k->states[0]].next;
+    Factor holds = { node_select(m, f->guard, one, zero), false };
+    Factor fails = { node_select(m, f->guard, zero, one), false };
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(f->k->rank + 1));
+    Term kept = { .coef = 1, .level = u, .map = map, .at = next };
+    for (int i = 0; i < f->k->rank; i++)
+        map[i] = ix_index(m, f->k->axes[i]);
+    for (int i = 0; i < t->len; i++)
+        vec_push(m->arena, &t->data[i].factors, holds);
+    vec_push(m->arena, &kept.factors, fails);
+    vec_push(m->arena, t, kept);
+}
+
+/* What stands behind update u at the component's axes; with a guard, what it is where that holds. */
+static NodeId update_value(Form *f, int u, int n, int state)
+{
+    Proof *p = &f->p;
+    NodeId next = p->m->roots.data[f->k->states[state]].next;
+    if (u < n - 1)
+        return at_axes(p, f->k, p->levels.data[u]);
+    NodeId whole = at_axes(p, f->k, next);
+    return f->guard < 0 ? whole : at(p, whole).args[1];
+}
+
 static bool terms_of_updates(Form *f)
 {
     Proof *p = &f->p;
@@ -201,11 +247,12 @@ static bool terms_of_updates(Form *f)
     p->after = false;
     for (int u = 0; u < n; u++)
         for (int a = 0; a < k->nstates; a++) {
-            NodeId array = u < n - 1 ? p->levels.data[u] : p->m->roots.data[k->states[a]].next;
             Terms *t = &f->updates[u * k->nstates + a];
             p->known = u;
-            if (!terms_of(p, at_axes(p, k, array), t))
+            if (!terms_of(p, update_value(f, u, n, a), t))
                 return false;
+            if (f->guard >= 0)
+                guard_terms(f, u, t);
             for (int i = 0; i < t->len; i++)
                 if (t->data[i].state >= 0 && t->data[i].level != u)
                     return proof_refuse(p, t->data[i].at, "%s as it was before an earlier update of the step",
@@ -341,12 +388,17 @@ static void move_terms(Form *f, const FormRead *r)
     }
 }
 
-static bool take_read(Form *f, NodeId sum)
+/* guarded: what it gives is not looked at where the guard does not hold, nor is then what updates within the step
+ * would have left. */
+static bool take_read(Form *f, NodeId sum, bool guarded)
 {
     Proof *p = &f->p;
     FormRead r = { .sum = { sum, arena_alloc(p->m->arena, sizeof *r.sum.places * MAX_STATE_AXES) } };
     if (!terms_of(p, sum, &r.terms) || !places_of(f, sum, &r.terms, r.sum.places, &r.key))
         return false;
+    for (int i = 0; i < r.terms.len && f->guard >= 0 && !guarded; i++)
+        if (r.terms.data[i].state >= 0 && r.terms.data[i].level > 0 && r.terms.data[i].level <= p->levels.len)
+            return proof_refuse(p, sum, "%s within a step that may leave it as it was", proof_states(p));
     move_terms(f, &r);
     vec_push(p->m->arena, &f->reads, r);
     return true;
@@ -354,7 +406,7 @@ static bool take_read(Form *f, NodeId sum)
 
 /* What is refused if an element of the state is met: the nearest value with a name that reads it, or why
  * the nearest sum around it is no read. */
-typedef struct Around { const char *why; Span at; NodeId named; } Around;
+typedef struct Around { const char *why; Span at; NodeId named; bool guarded; } Around;
 
 static bool is_element(const Form *f, NodeId id)
 {
@@ -396,7 +448,7 @@ static bool find_reads(Form *f, NodeId id, Around around, Marks *seen)
     if (n.kind == N_REDUCE) {
         Proof before = *p;
         p->left = VISITS;
-        if (take_read(f, id))
+        if (take_read(f, id, around.guarded))
             return true;
         around.why = p->why;
         around.at = p->at;
@@ -410,19 +462,30 @@ static bool find_reads(Form *f, NodeId id, Around around, Marks *seen)
     return true;
 }
 
+/* Is it `guard ? a : b`, with a b that is free of the state? */
+static bool is_guarded(Form *f, NodeId root)
+{
+    const Node n = at(&f->p, at(&f->p, root).args[0]);
+    return f->guard >= 0 && n.kind == N_MAP && n.op == OP_SELECT && n.args[0] == f->guard &&
+           !proof_fed(&f->p, n.args[2]);
+}
+
+/* What has to hold without the guard first: a sum is looked at once. */
 static bool find_all_reads(Form *f)
 {
     Module *m = f->p.m;
     Marks *seen = marks_begin(m);
     bool ok = true;
     f->p.after = true;
-    for (TensorId t = 0; t < m->tensors.len && ok; t++) {
-        bool own = proof_state(&f->p, t) >= 0;
-        const NodeId roots[] = { m->roots.data[t].output, own ? -1 : m->roots.data[t].next,
-                                 m->roots.data[t].last };
-        for (int i = 0; i < 3 && ok; i++)
-            ok = roots[i] < 0 || find_reads(f, roots[i], (Around){ .named = roots[i] }, seen);
-    }
+    for (int guarded = 0; guarded < 2; guarded++)
+        for (TensorId t = 0; t < m->tensors.len && ok; t++) {
+            bool own = proof_state(&f->p, t) >= 0;
+            const NodeId roots[] = { m->roots.data[t].output, own ? -1 : m->roots.data[t].next,
+                                     m->roots.data[t].last };
+            for (int i = 0; i < 3 && ok; i++)
+                if (roots[i] >= 0 && is_guarded(f, roots[i]) == guarded)
+                    ok = find_reads(f, roots[i], (Around){ .named = roots[i], .guarded = guarded }, seen);
+        }
     marks_end(seen);
     return ok;
 }
@@ -515,7 +578,7 @@ static bool prove(Form *f)
 
 static void find_component(Module *m, ChunkComponent *k)
 {
-    Form f = { .p = { .m = m, .states = k->states, .nstates = k->nstates, .left = VISITS }, .k = k };
+    Form f = { .p = { .m = m, .states = k->states, .nstates = k->nstates, .left = VISITS }, .k = k, .guard = -1 };
     Proof *p = &f.p;
     bool ok = take_axes(p, k), own = ok && has_own_elements(p, k);
     if (ok && k->nstates == 1) {
@@ -523,12 +586,14 @@ static void find_component(Module *m, ChunkComponent *k)
         find_updates(p, k, at(p, m->roots.data[k->states[0]].next).args[0], walked, seen);
         marks_end(walked);
         marks_end(seen);
+        f.guard = p->levels.len ? find_guard(p, k) : -1;
     }
     p->left = VISITS;
     ok = ok && prove(&f);
     if (!ok && p->levels.len) {
         p->why = NULL;
         p->levels.len = p->known = 0;
+        f.guard = -1;
         ok = prove(&f);
     }
     k->why = ok ? f.roles.forced : p->why;

@@ -2,9 +2,9 @@
  * over the sizes of a call. Sizes alone decide, so that forward and backward of a call agree. */
 #include "chunk_plan.h"
 
-const Formula *chunk_count(const Plan *p, const ChunkSize *s)
+const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s)
 {
-    return form_blocks(p->m, poly_dim(p->m, ATOM_T), s->rows);
+    return form_blocks(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_T), poly_const(p->m, c->updates)), s->rows);
 }
 
 /* A block for each chunk, or for some values, of each head of each sequence. */
@@ -13,7 +13,7 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     Module *m = p->m;
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads));
     return formula(m, F_MUL, heads,
-                   kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values) : chunk_count(p, s));
+                   kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values) : chunk_count(p, w->cut, s));
 }
 
 /* Stage n: a kernel of a state; each state of the level has all of its own one behind the other. */

@@ -46,18 +46,33 @@ static bool is_of_heads(const IxExpr *e, const IndexId *axes, int heads)
     return true;
 }
 
+/* Elements of what is read from one of a step's rows to the next; NULL: those of the next step are not as far away. */
+static const Poly *between_rows(const Plan *p, const Node *root, const Read *r, const IxExpr *lin, int updates)
+{
+    Module *m = p->m;
+    const Poly *row = coefficient(m, lin, root->axes[0]);
+    bool timed = r->is_tensor ? m->tensors.data[r->id].kind != T_PARAM : rows_dep(p, r->id) & DEP_TIME;
+    const Poly *step = !timed         ? poly_const(m, 0)
+                       : r->is_tensor ? tensor_elements(m, r->id)
+                                      : array_elements(m, r->id);
+    return poly_mul(m, row, poly_const(m, updates)) == step ? row : NULL;
+}
+
 /* Is the read an element of rows, with strides along the root's axes? Behind the heads several axes count as
  * one. */
-static bool has_strides(const Plan *p, NodeId root, const Read *r, int heads)
+static bool has_strides(const Plan *p, NodeId root, const Read *r, const ChunkCut *c)
 {
     Module *m = p->m;
     const Node *n = at(p, root);
+    const int lead = c->updates > 1, heads = c->nheads + lead;
     const Tensor *t = r->is_tensor ? &m->tensors.data[r->id] : NULL;
     const IxExpr *lin = read_linear(m, r);
     if (r->step || (t && t->kind != T_PARAM && t->kind != T_DOUT && (t->kind != T_INPUT || t->lengths)))
         return false;
+    if (lead && !between_rows(p, n, r, lin, c->updates))
+        return false;
     for (int k = 0; k < lin->nterms; k++) {
-        bool own = lin->terms[k].kind != IA_INDEX && is_of_heads(lin->terms[k].arg, n->axes, heads);
+        bool own = lin->terms[k].kind != IA_INDEX && is_of_heads(lin->terms[k].arg, n->axes + lead, c->nheads);
         for (int i = 0; i < n->naxes; i++)
             own |= lin->terms[k].kind == IA_INDEX && lin->terms[k].index == n->axes[i];
         if (!own)
@@ -70,25 +85,26 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, int heads)
     return true;
 }
 
-static int heads_of(const Plan *p, TensorId t)
+/* The walk that takes or gives the tensor. */
+static const ChunkCut *cut_of(const Plan *p, TensorId t)
 {
     const ChunkCuts *cuts = chunk_cuts(p->m);
     for (int i = 0; i < cuts->len; i++) {
         const ChunkCut *c = &cuts->data[i];
         const TensorId decay = c->decay;
         if (decay == t)
-            return c->nheads;
+            return c;
         for (int k = 0; k < c->added.len; k++) {
             const ChunkAdded *a = &c->added.data[k];
             const ChunkOperand *of[] = { &a->column, &a->known, &a->weight };
             for (int j = 0; j < 3; j++)
                 if (of[j]->is_there && (of[j]->number == t || of[j]->vector == t))
-                    return c->nheads;
+                    return c;
         }
         for (int k = 0; k < c->reads.len; k++) {
             const ChunkGiven *g = &c->reads.data[k];
             if (g->given == t || g->weight.number == t || g->weight.vector == t)
-                return c->nheads;
+                return c;
         }
     }
     bug(p->m->c, "chunk", "%s is of no walk", p->m->tensors.data[t].name);
@@ -99,7 +115,7 @@ static Read source_of(const Plan *p, TensorId t)
     const Roots *of = &p->m->roots.data[t];
     NodeId root = p->m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
     Read r;
-    if (plan_resolve(p, root, &r) && has_strides(p, root, &r, heads_of(p, t)) &&
+    if (plan_resolve(p, root, &r) && has_strides(p, root, &r, cut_of(p, t)) &&
         (r.is_tensor || !(p->past && p->past[r.id])))
         return r;
     return read_itself(p->m, root);
@@ -278,7 +294,7 @@ static const Formula *all_bytes(const Plan *p, const ChunkWalk *w, OfChunk what)
     for (int i = w->sizes - 1; i >= 0; i--) {
         const ChunkSize *s = &w->size[i];
         const Formula *n =
-            formula(m, F_MUL, formula(m, F_MUL, heads, chunk_count(p, s)), of_chunk(p, w, s, what));
+            formula(m, F_MUL, formula(m, F_MUL, heads, chunk_count(p, w->cut, s)), of_chunk(p, w, s, what));
         if (!all || !s->when) {
             all = n;
             continue;
@@ -415,9 +431,6 @@ static const Reason *refuses(Plan *p)
         if (c->n_keys->is_const && c->n_keys->value > CHUNK_KEYS)
             return reason_at(m, m->tensors.data[c->state].span, "state `%s` has %d keys, and chunks take %d",
                              name, (int)c->n_keys->value, CHUNK_KEYS);
-        if (c->corrected > 0)
-            return reason_at(m, m->tensors.data[c->state].span,
-                             "the correction of state `%s` is not its first addition", name);
         if (c->added.len == 0)
             return reason_at(m, m->tensors.data[c->state].span, "nothing is added to state `%s`", name);
         if (c->reads.len == 0)

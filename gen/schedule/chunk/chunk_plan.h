@@ -70,7 +70,7 @@ Dtype chunk_part(const Plan *p);
 ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 
 /* Chunks of a call. */
-const Formula *chunk_count(const Plan *p, const ChunkSize *s);
+const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
 const Formula *chunk_takes(const Plan *p);
 

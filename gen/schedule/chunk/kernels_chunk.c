@@ -63,20 +63,47 @@ static const char *first_row(Kernel *k, bool batched, bool timed)
     return timed && k->p->m->c->reverse ? sum(k, of, "(dim_T - 1)") : of;
 }
 
-static const char *row_stride(Kernel *k, bool timed, const Poly *pitch)
+/* Of several rows of a step each has as many elements. */
+static const Poly *row_pitch(Kernel *k, const Poly *pitch)
 {
-    return !timed ? "0" : k_text(k, "%s%s", k->p->m->c->reverse ? "-" : "", k_poly(k, pitch));
+    const Poly *n = poly_div(k->p->m, pitch, poly_const(k->p->m, printing(k)->w->cut->updates));
+    if (!n)
+        bug(k->p->m->c, "kernels_chunk", "rows of a step have no pitch");
+    return n;
 }
 
-/* The head's place in a row: `lin`, an element of it, at the indices of the heads. What is behind the heads
- * is at 0. */
-static const char *head_place(Kernel *k, const IxExpr *lin, const IndexId *axes, int naxes, int heads)
+static const char *row_stride(Kernel *k, bool timed, const Poly *pitch)
 {
-    for (int i = 0; i < naxes; i++)
-        k->index[axes[i]] = i < heads ? k_text(k, "h%d", i) : "0";
+    return !timed ? "0" : k_text(k, "%s%s", k->p->m->c->reverse ? "-" : "", k_poly(k, row_pitch(k, pitch)));
+}
+
+/* Where the first row that is walked stands in its step: with --reverse it is the last one in memory. */
+static const char *first_of_step(Kernel *k, bool timed, const Poly *pitch)
+{
+    int updates = printing(k)->w->cut->updates;
+    if (!timed || !k->p->m->c->reverse || updates == 1)
+        return "0";
+    return k_text(k, "%d * %s", updates - 1, k_poly(k, row_pitch(k, pitch)));
+}
+
+/* Rows of a sequence. */
+static const char *rows_text(Kernel *k)
+{
+    int updates = printing(k)->w->cut->updates;
+    return updates == 1 ? "dim_T" : k_text(k, "dim_T * %d", updates);
+}
+
+/* The head's place in a row: `lin`, an element of it, at the indices of the heads. What is before and behind the
+ * heads is at 0. */
+static const char *head_place(Kernel *k, const IxExpr *lin, const IndexId *axes, int naxes)
+{
+    const int first = printing(k)->w->cut->updates > 1, end = first + printing(k)->w->cut->nheads;
     const IxExpr *zero = ix_const(k->p->m, poly_const(k->p->m, 0));
-    for (int i = heads; i < naxes; i++)
-        lin = ix_subst(k->p->m, lin, &axes[i], &zero, 1);
+    for (int i = 0; i < naxes; i++) {
+        bool head = i >= first && i < end;
+        k->index[axes[i]] = head ? k_text(k, "h%d", i - first) : "0";
+        lin = head ? lin : ix_subst(k->p->m, lin, &axes[i], &zero, 1);
+    }
     return ix_text(&k->printer, lin);
 }
 
@@ -97,16 +124,17 @@ static Place place_of(Kernel *k, TensorId t)
     const Storage *st = plan_storage(p, k->pr, r);
     NodeId id = m->tensors.data[t].kind == T_OUTPUT ? m->roots.data[t].output : m->roots.data[t].dinput;
     const Node root = *k_node(k, id);
-    int heads = printing(k)->w->cut->nheads;
+    int heads = printing(k)->w->cut->nheads + (printing(k)->w->cut->updates > 1);
     const IxExpr *lin = storage_linear(m, r, st);
     const Poly *pitch = st->pitch      ? st->pitch
                         : r->is_tensor ? tensor_elements(m, r->id)
                                        : array_elements(m, r->id);
     const char *from = k_pointer(k, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, st->dtype);
-    const char *head = k_bare(k, head_place(k, lin, root.axes, root.naxes, heads));
+    const char *head = k_bare(k, head_place(k, lin, root.axes, root.naxes));
     const char *row = first_row(k, st->batched, st->timed);
     Place x = { .row = row_stride(k, st->timed, pitch), .real = st->dtype == p->compute };
     row = strcmp(row, "0") == 0 ? row : times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, pitch);
+    row = sum(k, row, first_of_step(k, st->timed, pitch));
     x.at = sum(k, from, sum(k, row, head));
     x.given = r->is_tensor && m->tensors.data[r->id].kind == T_DOUT ? from : NULL;
     x.element = root.naxes > heads ? k_poly(k, coefficient(m, lin, root.axes[root.naxes - 1])) : "0";
@@ -123,12 +151,14 @@ static Place rows_place(Kernel *k, TensorId t)
     const Storage *st = &k->pr->tensor[t];
     const char *head = "0", *row = first_row(k, true, true);
     const Poly *stride = poly_const(m, 1);
+    const int first = c->updates > 1;
     for (int i = x->rank - 1; i >= 0; i--) {
-        if (i < c->nheads)
-            head = sum(k, times(k, k_text(k, "h%d", i), stride), head);
+        if (i >= first && i < first + c->nheads)
+            head = sum(k, times(k, k_text(k, "h%d", i - first), stride), head);
         stride = poly_mul(m, stride, x->axes[i]);
     }
     row = times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, stride);
+    row = sum(k, row, first_of_step(k, true, stride));
     const char *to = k_written(k, REF_TENSOR, t, st->dtype);
     return (Place){ .at = sum(k, to, sum(k, row, head)),
                     .row = row_stride(k, true, stride),
@@ -293,8 +323,8 @@ static void print_chunk(Kernel *k)
 {
     const Printing *x = printing(k);
     buf_line(k->out, "cell_chunk<%s> x = {};", x->s->facts);
-    buf_line(k->out, "x.keys = %s, x.values = %s, x.steps = x.length = dim_T;",
-             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)));
+    buf_line(k->out, "x.keys = %s, x.values = %s, x.steps = x.length = %s;",
+             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)), rows_text(k));
     buf_line(k->out,
              "x.records = (unsigned char *)%s + (b * heads + head) * chunks * cell_chunk_record<%s>::bytes;",
              k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p)), x->s->facts);
@@ -379,8 +409,8 @@ static void body(Kernel *k)
     const ChunkCut *c = x->w->cut;
     bool by_chunk = x->kind != CHUNK_WALK, back = k->pr->dir == BACKWARD;
     const char *each = by_chunk ? "chunks" : "blocks", *one = by_chunk ? "chunk" : "block";
-    buf_line(k->out, "const int64_t heads = %s, chunks = cell_chunk_count(dim_T, %d);",
-             k_bare(k, k_poly(k, c->n_heads)), x->s->rows);
+    buf_line(k->out, "const int64_t heads = %s, chunks = cell_chunk_count(%s, %d);",
+             k_bare(k, k_poly(k, c->n_heads)), rows_text(k), x->s->rows);
     if (!by_chunk)
         buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", k_poly(k, c->n_values), x->s->values - 1,
                  x->s->values);

@@ -4,10 +4,14 @@
  * the cotangent of an operand (T_DOUT) is what the walk's backward leaves, the gradient of a read (dinput)
  * what it takes. An operand may depend on reads of states that stand before it, which is what levels say, and
  * on states that stay in the module. Guaranteed: nothing is left that reads an element of a state that is cut. */
+#include "base/mutate.h"
 #include "ir/marks.h"
 #include "ir/rewrite.h"
 #include "outer.h"
+#include "rows.h"
 #include "terms.h"
+
+enum { MAX_ROW_AXES = MAX_STATE_AXES + 1 };
 
 typedef struct Cut {
     Module *m;
@@ -17,6 +21,7 @@ typedef struct Cut {
     NodeId nodes;
     const Reason *why;
     const bool *cuts;             /* per tensor: a state that is cut */
+    IndexId row;                  /* counts the updates of a step */
 } Cut;
 
 static const Node *at(const Cut *c, NodeId id)
@@ -107,7 +112,7 @@ static TensorId output_of(Cut *c, NodeId value, const IndexId *axes, int n, cons
     Span span = m->tensors.data[c->k->states[0]].span;
     module_at(m, span, NULL);
     if (!is_read(&v)) {
-        IndexId own[MAX_STATE_AXES];
+        IndexId own[MAX_ROW_AXES];
         int n_own = 0;
         for (int i = 0; i < n; i++)
             if (has_index(v.axes, v.naxes, axes[i]))
@@ -152,11 +157,14 @@ static int levels_before(const Cut *c, NodeId id)
     return level;
 }
 
-/* The axes of the heads; and behind them the key's, or the values'. */
+/* The axes of the heads; and behind them the key's, or the values'. Before them, where a step has several updates,
+ * the row. */
 static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
 {
     const ChunkCut *x = c->to;
     int n = 0;
+    if (x->updates > 1)
+        out[n++] = c->row;
     for (int i = 0; i < x->nheads; i++)
         out[n++] = c->k->axes[x->heads[i]];
     if (key)
@@ -184,7 +192,7 @@ static NodeId at_key(Cut *c, NodeId id)
 /* A value of a row as an output; refused where it is no matter of one state's heads, keys and values. */
 static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *name, TensorId *out)
 {
-    IndexId axes[MAX_STATE_AXES];
+    IndexId axes[MAX_ROW_AXES];
     int n = axes_of(c, key, values, axes);
     int level = levels_before(c, id);
     if (level < 0)
@@ -192,65 +200,167 @@ static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *nam
     c->to->level = level > c->to->level ? level : c->to->level;
     if (!varies_within(c, id, axes, n))
         return refuse(c, "several reads of one place of its heads");
+    if (c->to->updates > 1 && !(at(c, id)->dep & DEP_TIME))       /* rows of a step are rows of all steps */
+        id = node_of_every_step(c->m, id);
     *out = output_of(c, id, axes, n, name);
     return true;
 }
 
-/* number * vector, from one ChunkVector; or, from several, their sum as one vector. */
-static bool take_operand(Cut *c, const ChunkVectors *from, bool key, const char *name, ChunkOperand *out)
+/* scale * number * vector of one update; -1: 1. */
+typedef struct Scaled {
+    bool is_there;
+    double scale;
+    NodeId number, vector;
+} Scaled;
+
+/* From one ChunkVector; or, from several, their sum as one vector. */
+static Scaled scaled_of(Cut *c, const ChunkVectors *from)
 {
     Module *m = c->m;
-    NodeId vector = -1;
-    *out = (ChunkOperand){ .is_there = from->len > 0, .scale = 1, .number = -1, .vector = -1 };
-    if (from->len == 0)
-        return true;
+    Scaled x = { .is_there = from->len > 0, .scale = 1, .number = -1, .vector = -1 };
     if (from->len == 1) {
-        NodeId number = without_scale(c, from->data[0].number, &out->scale);
-        vector = without_scale(c, at_key(c, from->data[0].vector), &out->scale);
-        if (number >= 0 &&
-            !take_value(c, number, false, false, intern_f(m->c, "%s_number", name), &out->number))
-            return false;
-        return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
+        x.number = without_scale(c, from->data[0].number, &x.scale);
+        x.vector = without_scale(c, at_key(c, from->data[0].vector), &x.scale);
     }
-    for (int i = 0; i < from->len; i++) {
-        NodeId number = from->data[i].number, x = at_key(c, from->data[i].vector);
-        x = is_one(c, number) ? x : node_map2(m, OP_MUL, number, x);
-        vector = vector < 0 ? x : node_map2(m, OP_ADD, vector, x);
+    for (int i = 0; i < from->len && from->len > 1; i++) {
+        NodeId number = from->data[i].number, v = at_key(c, from->data[i].vector);
+        v = is_one(c, number) ? v : node_map2(m, OP_MUL, number, v);
+        x.vector = x.vector < 0 ? v : node_map2(m, OP_ADD, x.vector, v);
     }
-    return take_value(c, vector, key, !key, name, &out->vector);
+    return x;
 }
 
-static bool take_addition(Cut *c, const ChunkAddition *a, int n)
+/* The numbers of all updates with their scales in them: where these differ, or one has no such operand, whose number
+ * is then 0. */
+static void put_scales_in(Cut *c, Scaled *x, int n)
 {
     Module *m = c->m;
-    ChunkAdded x;
-    bool ok =
-        take_operand(c, &a->columns, true, intern_f(m->c, "%s_column%d", state_name(c), n), &x.column) &&
-        take_operand(c, &a->known, false, intern_f(m->c, "%s_known%d", state_name(c), n), &x.known) &&
-        take_operand(c, &a->weights, true, intern_f(m->c, "%s_weight%d", state_name(c), n), &x.weight);
-    if (ok && x.weight.is_there) {
-        if (c->to->corrected >= 0)
-            return refuse(c, "several corrections in a step");
-        c->to->corrected = n;
+    bool same = true;
+    for (int u = 0; u < n; u++)
+        same &= x[u].is_there == x[0].is_there && x[u].scale == x[0].scale;
+    for (int u = 0; u < n && !same; u++) {
+        NodeId scale = node_const(m, x[u].is_there ? x[u].scale : 0);
+        bool alone = !x[u].is_there || x[u].number < 0;
+        x[u].number = alone                ? scale
+                      : x[u].scale == 1 ? x[u].number
+                                           : node_map2(m, OP_MUL, scale, x[u].number);
+        x[u].scale = 1;
     }
-    if (ok)
-        vec_push(m->arena, &c->to->added, x);
-    return ok;
 }
 
-static bool take_update(Cut *c, const ChunkUpdate *u)
+/* One value of each update as one over the rows of a step; -1: it is 1 in all of them. */
+static NodeId join(Cut *c, const Scaled *x, int n, bool vectors)
 {
-    if (u->per_value >= 0)
-        return refuse(c, "a decay per value");
-    if (u->decays) {
-        const char *name = intern_f(c->m->c, "%s_decay", state_name(c));
-        NodeId decay = u->decay[0] < 0 ? node_const(c->m, 0) : u->decay[0];
-        if (!take_value(c, decay, u->by_key, false, name, &c->to->decay))
-            return false;
-        c->to->by_key = u->by_key;
+    NodeId *value = arena_alloc(c->m->arena, sizeof *value * (size_t)n), other = -1;
+    bool ones = true;
+    for (int u = 0; u < n; u++)
+        if (x[u].is_there)
+            other = x[u].vector;
+    for (int u = 0; u < n; u++) {
+        value[u] = !vectors ? x[u].number : x[u].is_there ? x[u].vector : other;
+        ones &= value[u] < 0;
     }
+    for (int u = 0; u < n; u++)
+        value[u] = value[u] < 0 ? node_const(c->m, 1) : value[u];
+    return ones ? -1 : rows_join(c->m, value, n, c->row);
+}
+
+/* An operand of all updates. */
+static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, ChunkOperand *out)
+{
+    Module *m = c->m;
+    int n = c->to->updates;
+    *out = (ChunkOperand){ .number = -1, .vector = -1 };
+    for (int u = 0; u < n; u++)
+        out->is_there |= x[u].is_there;
+    if (!out->is_there)
+        return true;
+    put_scales_in(c, x, n);
+    out->scale = x[0].scale;
+    NodeId number = join(c, x, n, false), vector = join(c, x, n, true);
+    if (number >= 0 && !take_value(c, number, false, false, intern_f(m->c, "%s_number", name), &out->number))
+        return false;
+    return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
+}
+
+/* The update's addition that is number n of a row: the correction is the first where any update has one. NULL: it has
+ * none such. */
+static const ChunkAddition *addition_of(const Cut *c, const ChunkUpdate *u, int n)
+{
+    int correction = -1, number = c->to->corrected >= 0;
     for (int i = 0; i < u->additions.len; i++)
-        if (!take_addition(c, &u->additions.data[i], i))
+        if (u->additions.data[i].weights.len)
+            correction = i;
+    if (n == 0 && c->to->corrected >= 0)
+        return correction < 0 ? NULL : &u->additions.data[correction];
+    for (int i = 0; i < u->additions.len; i++)
+        if (i != correction && number++ == n)
+            return &u->additions.data[i];
+    return NULL;
+}
+
+static bool take_addition(Cut *c, int n)
+{
+    Module *m = c->m;
+    static const ChunkVectors none = { 0 };
+    Scaled *x = arena_alloc(m->arena, sizeof *x * (size_t)c->to->updates);
+    ChunkAdded added;
+    ChunkOperand *const to[] = { &added.column, &added.known, &added.weight };
+    static const char *const names[] = { "column", "known", "weight" };
+    for (int k = 0; k < 3; k++) {
+        for (int u = 0; u < c->to->updates; u++) {
+            const ChunkAddition *a = addition_of(c, &c->k->updates.data[u], n);
+            x[u] = scaled_of(c, !a ? &none : k == 0 ? &a->columns : k == 1 ? &a->known : &a->weights);
+        }
+        if (!take_operand(c, x, k != 1, intern_f(m->c, "%s_%s%d", state_name(c), names[k], n), to[k]))
+            return false;
+    }
+    vec_push(m->arena, &c->to->added, added);
+    return true;
+}
+
+static bool take_decay(Cut *c)
+{
+    Module *m = c->m;
+    int n = c->to->updates;
+    NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)n);
+    bool decays = false;
+    for (int u = 0; u < n; u++) {
+        const ChunkUpdate *x = &c->k->updates.data[u];
+        value[u] = node_const(m, 1);
+        if (x->decays)
+            value[u] = x->decay[0] < 0 ? node_const(m, 0) : x->decay[0];
+        decays |= x->decays;
+        c->to->by_key |= x->by_key;
+    }
+    return !decays || take_value(c, rows_join(m, value, n, c->row), c->to->by_key, false,
+                                 intern_f(m->c, "%s_decay", state_name(c)), &c->to->decay);
+}
+
+static bool take_updates(Cut *c)
+{
+    int most = 0;
+    for (int u = 0; u < c->to->updates; u++) {
+        const ChunkUpdate *x = &c->k->updates.data[u];
+        int corrections = 0;
+        for (int i = 0; i < x->additions.len; i++)
+            corrections += x->additions.data[i].weights.len > 0;
+        if (x->per_value >= 0)
+            return refuse(c, "a decay per value");
+        if (corrections > 1)
+            return refuse(c, "several corrections in an update");
+        c->to->corrected = corrections ? 0 : c->to->corrected;
+    }
+    for (int u = 0; u < c->to->updates; u++) {
+        int n = c->to->corrected >= 0;
+        while (addition_of(c, &c->k->updates.data[u], n))
+            n++;
+        most = n > most ? n : most;
+    }
+    if (!take_decay(c))
+        return false;
+    for (int n = 0; n < most; n++)
+        if (!take_addition(c, n))
             return false;
     return true;
 }
@@ -271,11 +381,13 @@ static NodeId at_places(Cut *c, NodeId id, const ChunkSum *sum)
     return node_subst(c->m, id, from, to, n);
 }
 
-static NodeId load_read(Cut *c, TensorId read, const ChunkSum *sum)
+static NodeId load_read(Cut *c, TensorId read, int update, const ChunkSum *sum)
 {
     const ChunkCut *x = c->to;
-    const IxExpr *map[MAX_STATE_AXES];
+    const IxExpr *map[MAX_ROW_AXES];
     int n = 0;
+    if (x->updates > 1)
+        map[n++] = rows_place(c->m, update, x->updates);
     for (int i = 0; i < x->nheads; i++)
         map[n++] = sum->places[x->heads[i]];
     for (int i = 0; i < x->nvalues; i++)
@@ -307,7 +419,7 @@ static bool refuse_queries(Cut *c)
 /* The index that the weight varies over beside the state's own. */
 static bool find_along(Cut *c, NodeId weight, IndexId *along)
 {
-    IndexId axes[MAX_STATE_AXES];
+    IndexId axes[MAX_ROW_AXES];
     int n = axes_of(c, true, true, axes);
     for (int i = 0; i < at(c, weight)->naxes; i++) {
         IndexId own = at(c, weight)->axes[i];
@@ -377,6 +489,12 @@ static ChunkVector weight_of(Cut *c, ChunkVector of, const Queries *q, int query
     return of;
 }
 
+/* The row that the state is read at: before it where that is the step's first state, else behind it. */
+static int row_of(const ChunkPart *x)
+{
+    return x->update && !mutate("first-update") ? x->update - 1 : 0;
+}
+
 /* Parts of a read at the same state, times the same scale: one read of the walk. */
 static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, int query, bool *taken,
                        ChunkGiven *out)
@@ -384,14 +502,18 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, 
     const ChunkPart *x = &r->parts.data[first];
     ChunkVectors weights = { 0 };
     const char *name = intern_f(c->m->c, "%s_query%d", state_name(c), c->to->reads.len);
-    IndexId axes[MAX_STATE_AXES];
+    IndexId axes[MAX_ROW_AXES];
+    Scaled *rows = arena_alloc(c->m->arena, sizeof *rows * (size_t)c->to->updates);
     for (int i = first; i < r->parts.len; i++)
         if (r->parts.data[i].update == x->update && r->parts.data[i].scale == x->scale) {
             vec_push(c->m->arena, &weights, weight_of(c, r->parts.data[i].weight, q, query));
             taken[i] = true;
         }
     out->before = x->update == 0;
-    if (!take_operand(c, &weights, true, name, &out->weight))
+    for (int u = 0; u < c->to->updates; u++)
+        rows[u] = (Scaled){ .scale = 1, .number = -1, .vector = -1 };
+    rows[row_of(x)] = scaled_of(c, &weights);
+    if (!take_operand(c, rows, true, name, &out->weight))
         return false;
     out->given = new_tensor(c, T_INPUT, intern_f(c->m->c, "%s_read%d", state_name(c), c->to->reads.len), axes,
                             axes_of(c, false, true, axes));
@@ -400,13 +522,13 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, 
 }
 
 /* What the walk gives of a part of the read, and those like it, at the places of the sum. */
-static NodeId load_queries(Cut *c, const TensorId *given, const Queries *q, const ChunkSum *sum)
+static NodeId load_queries(Cut *c, const TensorId *given, int update, const Queries *q, const ChunkSum *sum)
 {
     Module *m = c->m;
-    NodeId x = load_read(c, given[q->n - 1], sum);
+    NodeId x = load_read(c, given[q->n - 1], update, sum);
     for (int i = q->n - 2; i >= 0; i--) {
         NodeId is = node_map2(m, OP_EQ, node_index(m, q->number), node_whole(m, i));
-        x = node_select(m, is, load_read(c, given[i], sum), x);
+        x = node_select(m, is, load_read(c, given[i], update, sum), x);
     }
     return x;
 }
@@ -435,7 +557,8 @@ static bool take_read(Cut *c, const ChunkRead *r)
             given[k] = g.given;
         }
         for (int s = 0; s < r->sums.len; s++) {
-            NodeId x = load_queries(c, given, &q, &r->sums.data[s]), scale = r->parts.data[i].scale;
+            NodeId x = load_queries(c, given, row_of(&r->parts.data[i]), &q, &r->sums.data[s]),
+                   scale = r->parts.data[i].scale;
             if (scale >= 0 && levels_before(c, scale) < 0)
                 return refuse(c, "a read beside what depends on single elements of another state");
             if (scale >= 0)
@@ -478,10 +601,10 @@ static bool cut_state(Cut *c)
         (ChunkCut){ .state = k->states[0], .rank = k->rank, .key = k->key, .decay = -1, .corrected = -1 };
     if (k->nstates > 1)
         return refuse(c, "a step in which several states feed one another");
-    if (k->updates.len > 1)
-        return refuse(c, "several updates in a step");
+    c->to->updates = k->updates.len;
+    c->row = module_index(c->m, intern(c->m->c, "row"), poly_const(c->m, k->updates.len));
     take_axes(c);
-    if (!take_update(c, &k->updates.data[0]))
+    if (!take_updates(c))
         return false;
     for (int i = 0; i < k->reads.len; i++)
         if (!take_read(c, &k->reads.data[i]))

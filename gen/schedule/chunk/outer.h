@@ -5,7 +5,8 @@
  *
  *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
  *
- * with the names of chunk.h, in which every vector is made of three: scale * number * vector. */
+ * with the names of chunk.h, in which every vector is made of three: scale * number * vector. A step has a row for
+ * each of its updates. */
 #ifndef CELLC_CHUNK_OUTER_H
 #define CELLC_CHUNK_OUTER_H
 
@@ -13,7 +14,8 @@
 #include "plan/reason.h"
 
 /* Tensors of the outer module, of Tensor.chunk; -1: 1, or of a decay none. A number has the axes of the
- * heads, a vector those and behind them the key's or the values'. */
+ * heads, a vector those and behind them the key's or the values'. Where a step has several updates, the first axis
+ * counts them: in the order in which the walk takes them in memory, which with --reverse is the other way. */
 typedef struct ChunkOperand {
     bool is_there;                /* z and w: there is one */
     double scale;
@@ -30,13 +32,14 @@ typedef struct ChunkCut {
     TensorId state;
     int level;                    /* how many walks stand before it, of what its operands read */
     int rank, key;
+    int updates;                  /* of a step: rows */
     int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
     int *values, nvalues;         /* likewise */
     const Poly *n_heads, *n_keys, *n_values;
     TensorId decay;               /* -1: none */
     bool by_key;
     struct { ChunkAdded *data; int len, cap; } added;
-    int corrected;                /* which of them has a w; -1: none */
+    int corrected;                /* 0: the first of them has a w; -1: none has */
     struct { ChunkGiven *data; int len, cap; } reads;
 } ChunkCut;
 typedef struct ChunkCuts { ChunkCut *data; int len, cap; } ChunkCuts;
