@@ -468,8 +468,7 @@ static const char *why(const Explain *e, Direction d, NodeId id)
         return d == FORWARD ? "depends on no state" : "needs nothing carried";
     case PHASE_AFTER:
         return sums_batch(e, id) ? "a sum over sequences and steps" : "feeds nothing carried";
-    case PHASE_BETWEEN:
-        return "stands between two walks";
+    case PHASE_BETWEEN: return "stands between two walks";
     case PHASE_DURING:
         if (root == ROOT_NEXT || root == ROOT_DPREV)
             return "is carried";

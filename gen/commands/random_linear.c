@@ -13,7 +13,7 @@ typedef struct Maker {
     Random random;
     Buf declared, equations;
     bool heads, grouped, second; /* heads; keys shared by R heads; a second axis of values */
-    bool stable;                  /* a running maximum gives gates */
+    bool stable; /* a running maximum gives gates */
     bool resets, learns; /* sequences begin within a call; initial states are params */
     int bound[2]; /* N and V where the cell says them; 0: the call does */
     int order[4], rank; /* of the state: 0 head, 1 key, 2 value, 3 second value */

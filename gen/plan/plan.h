@@ -12,12 +12,12 @@ typedef enum { FORWARD, BACKWARD } Direction;
 
 /* When a value is computed, within one direction. */
 typedef enum {
-    PHASE_NONE,                   /* not needed in this direction */
-    PHASE_PARAM,                  /* once: depends on params and sizes only */
-    PHASE_BEFORE,                 /* all steps at once, before the walk over time */
-    PHASE_DURING,                 /* step by step: it depends on what the walk carries */
-    PHASE_AFTER,                  /* all steps at once, after the walk: it feeds nothing that is carried */
-    PHASE_BETWEEN                 /* all steps at once, after the first of several walks and before the next;
+    PHASE_NONE, /* not needed in this direction */
+    PHASE_PARAM, /* once: depends on params and sizes only */
+    PHASE_BEFORE, /* all steps at once, before the walk over time */
+    PHASE_DURING, /* step by step: it depends on what the walk carries */
+    PHASE_AFTER, /* all steps at once, after the walk: it feeds nothing that is carried */
+    PHASE_BETWEEN /* all steps at once, after the first of several walks and before the next;
                                    * numbers behind it: after the second, and so on */
 } Phase;
 
@@ -322,7 +322,7 @@ typedef struct Program {
     bool one_kernel;              /* one kernel may walk all steps, or does */
     bool in_chunks;               /* and it may take chunks of them side by side */
     void *walks;                  /* what the schedule has of such kernels; or NULL */
-    void *beside;                 /* likewise, of walks beside the module */
+    void *beside; /* likewise, of walks beside the module */
     Vec(Parts *) parts;
     bool *in_products;            /* per node: a product gives it, or reads it */
 } Program;
@@ -387,11 +387,11 @@ struct Plan {
 const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
 const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
 Plan *plan_make(Module *m, const Request *request);
-/* Walks of a direction, in their order: those beside the module, by level, and that of the module's own states,
- * which is first in forward and last in backward. */
+/* Walks of a direction, in their order: those beside the module, by level, and that of the module's own
+ * states, which is first in forward and last in backward. */
 int plan_walk_count(const Plan *p);
-bool plan_steps(const Plan *p);        /* has the module states of its own? */
-int plan_walk_place(const Plan *p, Direction dir, int level);  /* in that order; level -1: the steps' own */
+bool plan_steps(const Plan *p); /* has the module states of its own? */
+int plan_walk_place(const Plan *p, Direction dir, int level); /* in that order; level -1: the steps' own */
 /* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
 Plan *cuda_plan(const Module *lowered, const char *name);
 /* The plan for the CPU of the same; NULL where it has none, which is no error. */

@@ -24,7 +24,7 @@ typedef struct Phasing {
     Uses *uses;                   /* per node */
     int state_rank;               /* largest rank of a state */
     bool step_sums;               /* a step has sums that are no products and reach it */
-    int walks;                    /* how many there are one behind the other; at least 1 */
+    int walks; /* how many there are one behind the other; at least 1 */
     bool heads_product;           /* a step has a product that each head does with its own part of a param */
     int npar;                     /* axes of the walk's blocks; 0: there are none */
     Heads *heads;                 /* per node */

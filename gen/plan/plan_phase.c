@@ -223,13 +223,13 @@ static Phase phase_of(const Phasing *s, NodeId array)
     Gemm g;
     NodeId factor[2];
     if (other_step || last)
-        return after;           /* the walk has but one step; behind it all of them lie in memory */
+        return after; /* the walk has but one step; behind it all of them lie in memory */
     /* Forward on the chip leaves the states before each step to backward only. */
     if (held && p->schedule->on_chip && s->g->dir == FORWARD)
         return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     if (crosses && !matrix)
-        return after;           /* a block has its own values only */
+        return after; /* a block has its own values only */
     if (p->schedule->per_unit)        /* a thread's own, or behind the walk from what lies in memory */
         return p->schedule->takes_value(p, array) ? PHASE_DURING : after;
     /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a

@@ -448,7 +448,7 @@ static void end_rings(Plan *p, const Phasing *s)
     for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
         beside[id] |= pr->phase[id] != PHASE_DURING;
         if (p->kept && p->kept[id])
-            end_ring(p, &pr->node[id]);       /* a walk beside the module reads it */
+            end_ring(p, &pr->node[id]); /* a walk beside the module reads it */
         if (!s->needed[id] || !beside[id])
             continue;
         end_ring(p, &pr->node[id]);

@@ -388,8 +388,8 @@ static void move_terms(Form *f, const FormRead *r)
     }
 }
 
-/* guarded: what it gives is not looked at where the guard does not hold, nor is then what updates within the step
- * would have left. */
+/* guarded: what it gives is not looked at where the guard does not hold, nor is then what updates within the
+ * step would have left. */
 static bool take_read(Form *f, NodeId sum, bool guarded)
 {
     Proof *p = &f->p;
@@ -406,7 +406,12 @@ static bool take_read(Form *f, NodeId sum, bool guarded)
 
 /* What is refused if an element of the state is met: the nearest value with a name that reads it, or why
  * the nearest sum around it is no read. */
-typedef struct Around { const char *why; Span at; NodeId named; bool guarded; } Around;
+typedef struct Around {
+    const char *why;
+    Span at;
+    NodeId named;
+    bool guarded;
+} Around;
 
 static bool is_element(const Form *f, NodeId id)
 {
@@ -578,7 +583,9 @@ static bool prove(Form *f)
 
 static void find_component(Module *m, ChunkComponent *k)
 {
-    Form f = { .p = { .m = m, .states = k->states, .nstates = k->nstates, .left = VISITS }, .k = k, .guard = -1 };
+    Form f = { .p = { .m = m, .states = k->states, .nstates = k->nstates, .left = VISITS },
+               .k = k,
+               .guard = -1 };
     Proof *p = &f.p;
     bool ok = take_axes(p, k), own = ok && has_own_elements(p, k);
     if (ok && k->nstates == 1) {

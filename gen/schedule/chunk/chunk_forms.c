@@ -13,7 +13,8 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     Module *m = p->m;
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads));
     return formula(m, F_MUL, heads,
-                   kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values) : chunk_count(p, w->cut, s));
+                   kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values)
+                                      : chunk_count(p, w->cut, s));
 }
 
 /* Stage n: a kernel of a state; each state of the level has all of its own one behind the other. */

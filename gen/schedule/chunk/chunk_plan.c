@@ -46,8 +46,10 @@ static bool is_of_heads(const IxExpr *e, const IndexId *axes, int heads)
     return true;
 }
 
-/* Elements of what is read from one of a step's rows to the next; NULL: those of the next step are not as far away. */
-static const Poly *between_rows(const Plan *p, const Node *root, const Read *r, const IxExpr *lin, int updates)
+/* Elements of what is read from one of a step's rows to the next; NULL: those of the next step are not as far
+ * away. */
+static const Poly *between_rows(const Plan *p, const Node *root, const Read *r, const IxExpr *lin,
+                                int updates)
 {
     Module *m = p->m;
     const Poly *row = coefficient(m, lin, root->axes[0]);
@@ -72,7 +74,8 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, const ChunkCu
     if (lead && !between_rows(p, n, r, lin, c->updates))
         return false;
     for (int k = 0; k < lin->nterms; k++) {
-        bool own = lin->terms[k].kind != IA_INDEX && is_of_heads(lin->terms[k].arg, n->axes + lead, c->nheads);
+        bool own =
+            lin->terms[k].kind != IA_INDEX && is_of_heads(lin->terms[k].arg, n->axes + lead, c->nheads);
         for (int i = 0; i < n->naxes; i++)
             own |= lin->terms[k].kind == IA_INDEX && lin->terms[k].index == n->axes[i];
         if (!own)

@@ -472,8 +472,8 @@ static void operands_of(const Module *m, Op op, NodeId id, NodeIds *out)
     vec_push(m->arena, out, id);
 }
 
-/* The same value, terms and factors in whatever order: that of a product is by the numbers of its nodes, which
- * what stands for an axis changes. */
+/* The same value, terms and factors in whatever order: that of a product is by the numbers of its nodes,
+ * which what stands for an axis changes. */
 static bool same_value(const Module *m, NodeId a, NodeId b)
 {
     NodeIds x = { 0 }, y = { 0 };

@@ -16,7 +16,7 @@ typedef struct Form {
     Terms *updates;               /* [update * states + state] */
     struct { FormRead *data; int len, cap; } reads;
     bool corrects;                /* an update sums over keys of the state */
-    NodeId guard;                 /* where it does not hold, the step leaves the state as it is; -1: none is known */
+    NodeId guard; /* where it does not hold, the step leaves the state as it is; -1: none is known */
     Roles roles;
 } Form;
 

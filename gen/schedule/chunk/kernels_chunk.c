@@ -93,8 +93,8 @@ static const char *rows_text(Kernel *k)
     return updates == 1 ? "dim_T" : k_text(k, "dim_T * %d", updates);
 }
 
-/* The head's place in a row: `lin`, an element of it, at the indices of the heads. What is before and behind the
- * heads is at 0. */
+/* The head's place in a row: `lin`, an element of it, at the indices of the heads. What is before and behind
+ * the heads is at 0. */
 static const char *head_place(Kernel *k, const IxExpr *lin, const IndexId *axes, int naxes)
 {
     const int first = printing(k)->w->cut->updates > 1, end = first + printing(k)->w->cut->nheads;
@@ -324,7 +324,8 @@ static void print_chunk(Kernel *k)
     const Printing *x = printing(k);
     buf_line(k->out, "cell_chunk<%s> x = {};", x->s->facts);
     buf_line(k->out, "x.keys = %s, x.values = %s, x.steps = x.length = %s;",
-             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)), rows_text(k));
+             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)),
+             rows_text(k));
     buf_line(k->out,
              "x.records = (unsigned char *)%s + (b * heads + head) * chunks * cell_chunk_record<%s>::bytes;",
              k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p)), x->s->facts);

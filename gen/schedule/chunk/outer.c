@@ -3,7 +3,8 @@
  * and the states have no next value. So differentiate gives the adjoint of all that stands around the walk:
  * the cotangent of an operand (T_DOUT) is what the walk's backward leaves, the gradient of a read (dinput)
  * what it takes. An operand may depend on reads of states that stand before it, which is what levels say, and
- * on states that stay in the module. Guaranteed: nothing is left that reads an element of a state that is cut. */
+ * on states that stay in the module. Guaranteed: nothing is left that reads an element of a state that is
+ * cut. */
 #include "base/mutate.h"
 #include "ir/marks.h"
 #include "ir/rewrite.h"
@@ -20,8 +21,8 @@ typedef struct Cut {
     NodeId *replaced; /* per node that there was, `nodes` of them: what stands in its place, or -1 */
     NodeId nodes;
     const Reason *why;
-    const bool *cuts;             /* per tensor: a state that is cut */
-    IndexId row;                  /* counts the updates of a step */
+    const bool *cuts; /* per tensor: a state that is cut */
+    IndexId row; /* counts the updates of a step */
 } Cut;
 
 static const Node *at(const Cut *c, NodeId id)
@@ -157,8 +158,8 @@ static int levels_before(const Cut *c, NodeId id)
     return level;
 }
 
-/* The axes of the heads; and behind them the key's, or the values'. Before them, where a step has several updates,
- * the row. */
+/* The axes of the heads; and behind them the key's, or the values'. Before them, where a step has several
+ * updates, the row. */
 static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
 {
     const ChunkCut *x = c->to;
@@ -200,7 +201,7 @@ static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *nam
     c->to->level = level > c->to->level ? level : c->to->level;
     if (!varies_within(c, id, axes, n))
         return refuse(c, "several reads of one place of its heads");
-    if (c->to->updates > 1 && !(at(c, id)->dep & DEP_TIME))       /* rows of a step are rows of all steps */
+    if (c->to->updates > 1 && !(at(c, id)->dep & DEP_TIME)) /* rows of a step are rows of all steps */
         id = node_of_every_step(c->m, id);
     *out = output_of(c, id, axes, n, name);
     return true;
@@ -230,8 +231,8 @@ static Scaled scaled_of(Cut *c, const ChunkVectors *from)
     return x;
 }
 
-/* The numbers of all updates with their scales in them: where these differ, or one has no such operand, whose number
- * is then 0. */
+/* The numbers of all updates with their scales in them: where these differ, or one has no such operand, whose
+ * number is then 0. */
 static void put_scales_in(Cut *c, Scaled *x, int n)
 {
     Module *m = c->m;
@@ -241,9 +242,9 @@ static void put_scales_in(Cut *c, Scaled *x, int n)
     for (int u = 0; u < n && !same; u++) {
         NodeId scale = node_const(m, x[u].is_there ? x[u].scale : 0);
         bool alone = !x[u].is_there || x[u].number < 0;
-        x[u].number = alone                ? scale
+        x[u].number = alone             ? scale
                       : x[u].scale == 1 ? x[u].number
-                                           : node_map2(m, OP_MUL, scale, x[u].number);
+                                        : node_map2(m, OP_MUL, scale, x[u].number);
         x[u].scale = 1;
     }
 }
@@ -283,8 +284,8 @@ static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, ChunkOpe
     return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
 }
 
-/* The update's addition that is number n of a row: the correction is the first where any update has one. NULL: it has
- * none such. */
+/* The update's addition that is number n of a row: the correction is the first where any update has one.
+ * NULL: it has none such. */
 static const ChunkAddition *addition_of(const Cut *c, const ChunkUpdate *u, int n)
 {
     int correction = -1, number = c->to->corrected >= 0;
@@ -400,8 +401,8 @@ static NodeId add(Module *m, NodeId a, NodeId b)
     return a < 0 ? b : node_map2(m, OP_ADD, a, b);
 }
 
-/* Several queries of one place of the heads, along an index of the sum that is no axis of the state: each
- * is a read of its own. */
+/* Several queries of one place of the heads, along an index of the sum that is no axis of the state: each is
+ * a read of its own. */
 enum { MAX_QUERIES = 16 };
 typedef struct Queries {
     IndexId along;                /* -1: there is one query */

@@ -1,12 +1,9 @@
 /* outer.h: the cut of a step, for schedule chunk (outer.c). The recurrences of states that can go in chunks
  * are taken out of the module: what they are made of becomes outputs (operands), the sums over their states
  * inputs (reads), and what is left is a step without these states, the outer module. A row of a walk in
- * chunks, for each place of the heads, is then
- *
- *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
- *
- * with the names of chunk.h, in which every vector is made of three: scale * number * vector. A step has a row for
- * each of its updates. */
+ * chunks, for each place of the heads, is then *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'
+ * o_r = q_r' S, before the row or behind it * with the names of chunk.h, in which every vector is made of
+ * three: scale number vector. A step has a row for each of its updates. */
 #ifndef CELLC_CHUNK_OUTER_H
 #define CELLC_CHUNK_OUTER_H
 
@@ -14,8 +11,9 @@
 #include "plan/reason.h"
 
 /* Tensors of the outer module, of Tensor.chunk; -1: 1, or of a decay none. A number has the axes of the
- * heads, a vector those and behind them the key's or the values'. Where a step has several updates, the first axis
- * counts them: in the order in which the walk takes them in memory, which with --reverse is the other way. */
+ * heads, a vector those and behind them the key's or the values'. Where a step has several updates, the first
+ * axis counts them: in the order in which the walk takes them in memory, which with --reverse is the other
+ * way. */
 typedef struct ChunkOperand {
     bool is_there;                /* z and w: there is one */
     double scale;
@@ -30,16 +28,16 @@ typedef struct ChunkGiven { ChunkOperand weight; TensorId given; bool before; } 
 /* One state. Axes are its own, by number. */
 typedef struct ChunkCut {
     TensorId state;
-    int level;                    /* how many walks stand before it, of what its operands read */
+    int level; /* how many walks stand before it, of what its operands read */
     int rank, key;
-    int updates;                  /* of a step: rows */
+    int updates; /* of a step: rows */
     int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
     int *values, nvalues;         /* likewise */
     const Poly *n_heads, *n_keys, *n_values;
     TensorId decay;               /* -1: none */
     bool by_key;
     struct { ChunkAdded *data; int len, cap; } added;
-    int corrected;                /* 0: the first of them has a w; -1: none has */
+    int corrected; /* 0: the first of them has a w; -1: none has */
     struct { ChunkGiven *data; int len, cap; } reads;
 } ChunkCut;
 typedef struct ChunkCuts { ChunkCut *data; int len, cap; } ChunkCuts;

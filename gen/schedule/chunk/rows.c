@@ -1,7 +1,7 @@
-/* rows.c: values of a step's updates, of which each is a row of the walk, as one value over an index that counts
- * them. In: a node for each update. Out: one node. What has the same form in all of them, with places that go on by
- * the same distance (k[h,0,i], k[h,1,i], as a `repeat` gives), is read at the index itself, so that it stays the
- * caller's own; all else is chosen by the index. */
+/* rows.c: values of a step's updates, of which each is a row of the walk, as one value over an index that
+ * counts them. In: a node for each update. Out: one node. What has the same form in all of them, with places
+ * that go on by the same distance (k[h,0,i], k[h,1,i], as a `repeat` gives), is read at the index itself, so
+ * that it stays the caller's own; all else is chosen by the index. */
 #include "base/mutate.h"
 #include "rows.h"
 
@@ -83,7 +83,8 @@ static NodeId join_form(Module *m, const NodeId *value, int n, const IxExpr *row
     if (!alike)
         return -1;
     switch (first.kind) {
-    case N_LOAD: case N_VIEW: return join_read(m, value, n, row);
+    case N_LOAD:
+    case N_VIEW: return join_read(m, value, n, row);
     case N_MAP: return join_operands(m, value, n, row);
     default: return -1;
     }

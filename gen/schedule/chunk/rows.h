@@ -6,8 +6,8 @@
 
 enum { MAX_UPDATES = 64 };
 
-/* The value that is value[u] where the row is that of update u. Backwards in time (--reverse) the rows of a step lie
- * in memory in the other order, as its steps do. */
+/* The value that is value[u] where the row is that of update u. Backwards in time (--reverse) the rows of a
+ * step lie in memory in the other order, as its steps do. */
 NodeId rows_join(Module *m, const NodeId *value, int n, IndexId row);
 /* Where the row of update u lies among those of its step. */
 const IxExpr *rows_place(Module *m, int update, int n);
