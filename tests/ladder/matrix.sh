@@ -66,9 +66,9 @@ chunks "f64 bf16" kda
 chunks f16 linear_attention --set normaliser=total --set feature=elu
 chunks f32 gla --lengths
 chunks f64 delta --reverse
-chunks "f32 bf16" mlstm
+chunks bf16 mlstm
 chunks f64 deltaproduct --lengths --dim M=3
-TYPES=f64 instance trellis chunk:rows=16 "1,1,5,3 2,2,3,2 1,18,7,4"
+TYPES=f64 instance trellis chunk:rows=16 "2,2,3,2 1,18,7,4"
 TYPES="f32 bf16" instance gated_delta chunk "1,1,1 gpu:2,197,8 gpu:3,64,2"
 TYPES=bf16 instance kda chunk "1,1,1 gpu:2,197,8 gpu:3,63,2"
 # Long calls of large states take chunks by themselves.
