@@ -1,8 +1,9 @@
-/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward, in bf16: the
- * kernels alone, with what they cannot be faster than. Out: a line for each cell and size: milliseconds of
- * prep, of the walk, and of the walk that saves states, medians with caches cold; beside each the time of its
- * bytes, read and written once, at the rate of a copy on this device; and the error of o against steps in
- * f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of one of the cells below. */
+/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward and backward, in bf16:
+ * the kernels alone, with what they cannot be faster than. Out: for each cell and size a line for each direction:
+ * milliseconds of prep, of the walk, of the walk that saves states, and of both; of the walk back and of the
+ * gradients of operands (rest), with the size of each gradient. They are medians with caches cold; beside each the
+ * time of its bytes, read and written once, at the rate of a copy on this device; and the error of o against steps
+ * in f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of one of the cells below. */
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -88,6 +89,11 @@ struct Call {
     cell_bf16 *o, *saved;
     float *last;
     unsigned char *records;
+    /* Backward: the cotangents of o, what passes between the kernels, and gradients of q, k as a column, v and w
+     * as q, of the numbers as beta, and of the decay. */
+    const cell_bf16 *cotangent;
+    cell_bf16 *ends, *corrections, *solved, *inverse, *gradient[4];
+    float *number_gradient[2], *decay_gradient;
     int64_t B, T, H;
 };
 
@@ -126,6 +132,46 @@ static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep(const __grid_c
 static __global__ void __launch_bounds__(cell_chunk_walker<M>::threads) walk(const __grid_constant__ Call c)
 {
     cell_chunk_walk<M>(place(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
+}
+
+static __device__ cell_chunk_backward<M> place_back(const Call &c, int64_t of)
+{
+    const int64_t b = of / c.H, h = of % c.H, number = b * c.T * c.H + h, at = number * D, row = c.H * D,
+                  chunks = cell_chunk_count(c.T, M::rows), state = of * chunks * D * D,
+                  rows = of * chunks * M::rows * D;
+    cell_chunk_backward<M> g = {};
+    g.of = place(c, of);
+    g.of.inverse = c.inverse + of * chunks * 2 * M::rows * M::rows;
+    g.cotangent[0] = {c.cotangent + at, row, 1, false};
+    g.ends = c.ends + state;
+    g.corrections = c.corrections + rows, g.solved = c.solved + rows;
+    g.read[0].vector = {c.gradient[0] + at, row, 1, false};
+    g.column[0].vector = {c.gradient[1] + at, row, 1, false};
+    g.known[0].vector = {c.gradient[2] + at, row, 1, false};
+    if (M::corrected) {
+        g.weight.vector = {c.gradient[3] + at, row, 1, false};
+        g.column[0].number = {c.number_gradient[0] + number, c.H, 1, true};
+        g.weight.number = {c.number_gradient[1] + number, c.H, 1, true};
+    }
+    if (M::decay)
+        g.decay = {c.decay_gradient + (M::decay == 2 ? at : number), M::decay == 2 ? row : c.H, 1, true};
+    return g;
+}
+
+static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep_again(const __grid_constant__ Call c)
+{
+    const int64_t chunks = cell_chunk_count(c.T, M::rows);
+    cell_chunk_prepare<M>(place_back(c, blockIdx.x / chunks).of, blockIdx.x % chunks);
+}
+static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) back(const __grid_constant__ Call c)
+{
+    cell_chunk_walk_back<M>(place_back(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
+}
+static __global__ void __launch_bounds__(cell_chunk_rester<M>::threads, cell_chunk_rester<M>::resident)
+    rest(const __grid_constant__ Call c)
+{
+    const int64_t chunks = cell_chunk_count(c.T, M::rows);
+    cell_chunk_finish<M>(place_back(c, blockIdx.x / chunks), blockIdx.x % chunks);
 }
 
 /* The definition, in f64: a thread has a column of S. sums: of squares of what o is off, and of o. */
@@ -196,6 +242,7 @@ static std::vector<cell_bf16> rows_of(int64_t rows, bool unit)
     }
     return values;
 }
+static float value(float v) { return v; }
 static float value(cell_bf16 v)
 {
     const uint32_t bits = (uint32_t)v.bits << 16;
@@ -224,6 +271,67 @@ static double median(const std::function<void()> &call, char *flush)
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
+}
+
+/* The root of the mean square. */
+template <class T> static double size_of(const T *p, int64_t n)
+{
+    std::vector<T> host((size_t)n);
+    CHECK(cudaMemcpy(host.data(), p, host.size() * sizeof(T), cudaMemcpyDeviceToHost));
+    double sum = 0;
+    for (T v : host)
+        sum += (double)value(v) * value(v);
+    return sqrt(sum / (double)n);
+}
+
+static void run_back(Call c, char *flush, double rate)
+{
+    const int64_t rows = c.B * c.T * c.H, chunks = c.B * c.H * cell_chunk_count(c.T, M::rows);
+    const int64_t gates = rows * (M::decay == 2 ? D : 1);
+    c.cotangent = upload(rows_of(rows, false));
+    c.ends = allot<cell_bf16>(chunks * D * D), c.inverse = allot<cell_bf16>(chunks * 2 * M::rows * M::rows);
+    c.corrections = allot<cell_bf16>(chunks * M::rows * D), c.solved = allot<cell_bf16>(chunks * M::rows * D);
+    for (cell_bf16 *&p : c.gradient)
+        p = allot<cell_bf16>(rows * D);
+    for (float *&p : c.number_gradient)
+        p = allot<float>(rows);
+    c.decay_gradient = allot<float>(gates);
+    CHECK(cudaFuncSetAttribute((const void *)prep_again, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)cell_chunk_prep<M>::smem()));
+    CHECK(cudaFuncSetAttribute((const void *)back, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)cell_chunk_back_walker<M>::smem()));
+    CHECK(cudaFuncSetAttribute((const void *)rest, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)cell_chunk_rester<M>::smem()));
+    prep_again<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c);
+    const double back_ms = median(
+        [&] {
+            back<<<(unsigned)(c.B * c.H * D / M::values), CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem()>>>(
+                c);
+        },
+        flush);
+    const double rest_ms = median(
+        [&] {
+            rest<<<(unsigned)chunks, cell_chunk_rester<M>::threads, cell_chunk_rester<M>::smem()>>>(c);
+        },
+        flush);
+    const double vector = (double)rows * D * 2, states = (double)chunks * D * D * 2,
+                 square = (double)chunks * M::rows * M::rows * 2, number = (double)rows * 4;
+    const double back_bytes = (double)chunks * Record::bytes + vector * (1 + (M::decay != 2)) +
+                              M::corrected * vector * (1 + (M::decay != 2)) + states;
+    const double rest_bytes = 2 * states + vector * 7 + M::corrected * (vector * 2 + 2 * square + 4 * number) +
+                              M::corrected * (M::decay == 2) * vector + (double)gates * 8 * (M::decay != 0);
+    cudaFuncAttributes a;
+    CHECK(cudaFuncGetAttributes(&a, (const void *)rest));
+    printf("%-26s back %.4f (%.4f)  rest %.4f (%.4f): %d registers, %zu bytes spilled, %lld shared; gradients", name,
+           back_ms, back_bytes / rate * 1e3, rest_ms, rest_bytes / rate * 1e3, a.numRegs, a.localSizeBytes,
+           (long long)cell_chunk_rester<M>::smem());
+    for (int i = 0; i < 3 + M::corrected; i++)
+        printf(" %.6g", size_of(c.gradient[i], rows * D));
+    for (int i = 0; i < 2 * M::corrected; i++)
+        printf(" %.6g", size_of(c.number_gradient[i], rows));
+    if (M::decay)
+        printf(" %.6g", size_of(c.decay_gradient, gates));
+    printf("\n");
 }
 
 static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)

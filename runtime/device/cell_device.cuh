@@ -36,6 +36,7 @@
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
+//             cell_shared_struct(place)
 //  sync       cell_barrier() cell_warp_barrier() cell_barrier_arrive(id, count) cell_barrier_wait(id, count)
 //             cell_split_carve(cursor) cell_split_init(b) cell_split_arrive(b) cell_split_wait(b)
 //             cell_cluster_arrive() cell_cluster_wait() cell_cluster_barrier() cell_cluster_rank()

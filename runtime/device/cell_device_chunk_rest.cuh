@@ -16,8 +16,8 @@
 // Gates: let Y[t, s] be the derivative by the window G[t, s] = a_(s+1) ... a_t, S_0 and dS_C being an
 // addition in front of row 0 and a read behind the last. With y_t[s] = Y[t, s] + a_(t+1) y_(t+1)[s], da_t =
 // sum over s < t of y_t[s] G[t-1, s]: products only, so that gates of 0 have their gradient too. A number per
-// row has a matrix Y. A number per key has this for rows t and s of one block of 16, key by key; where t or s
-// is outside of the gate's block, the sums over rows there come first:
+// row has a matrix Y. A number per key has this for rows t and s of one block of 16
+// (cell_device_chunk_slab.cuh); where t or s is outside of the gate's block, the sums over rows there come first:
 //
 //     N[t] = sum over earlier blocks of dA[t, s] c_s (from behind s to the block), which makes df of them,
 //     pre[t] N[t] H[s] = sum over later blocks of dA[t, s] f_t (from the block to t), which makes dc of them,
@@ -70,6 +70,9 @@ __device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matri
                    (R)cell_chunk_load<M>(v, rows, n / Columns, k0 + n % Columns, extent));
 }
 
+// Rows of keys from k0 on where a row has a gate for each.
+template <class M> struct cell_chunk_slab;
+
 template <class M> struct cell_chunk_rester {
     typedef typename M::Real R;
     typedef typename M::Part Part;
@@ -87,40 +90,49 @@ template <class M> struct cell_chunk_rester {
     typedef cell_chunk_tile<R, C, C, threads> square;
     typedef cell_chunk_tile<R, C, V, threads> values_tile;
     typedef cell_chunk_tile<R, C, K, threads> keys_tile;
-    static constexpr int line = K + 1; // of arrays by row and key
-    static constexpr int gates = by_key ? K : 1; // of a row, at a time
+    static constexpr int line = K + 4; // of arrays by row and key: fragments meet few banks twice
+    static constexpr int gates = by_key ? line : 1; // from those of a row to those of the next
+    static constexpr int totals = by_key ? K : 1;   // of a block's gates
+    static constexpr bool any_before = corrections || (M::before & ((1 << M::reads) - 1)) != 0;
 
     // Matrices of Part: dA_fn with its windows and numbers [C][C], where F and what `prep` has made lie before;
-    // f and c [C][K], by key with their windows in the block; y_f and d_n, of a write z [C][V]; S_0 and dS_C
-    // [V][K]; by key one of the record's [C][K].
+    // f and c [C][K]; y_f and d_n, of a write z [C][V]; S_0 and dS_C [V][K]; by key f and c once more [C][K],
+    // with their numbers and their windows in the block, where one of the record's lies before.
     static constexpr int square_size = C * cell_chunk_pitch<Part>(C), keys_size = C * cell_chunk_pitch<Part>(K),
                          values_size = C * cell_chunk_pitch<Part>(V), state_size = V * cell_chunk_pitch<Part>(K);
     static constexpr int at_vectors = readers * additions * square_size,
                          at_rows = at_vectors + (readers + additions) * keys_size,
                          at_states = at_rows + (readers + additions) * values_size,
-                         at_wide = at_states + 2 * state_size, part_count = at_wide + (by_key ? keys_size : 0);
+                         at_scaled = at_states + 2 * state_size,
+                         part_count = at_scaled + (by_key ? (readers + additions) * keys_size : 0);
     // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as many
     // parts as warps share a row, or a column; one for each thread; windows. Where a row has one gate: the pairs within
     // blocks, what is between two blocks, and Y, of which row t stands at t + 1 and the start at 0. By key:
-    // vectors, their gradients, and sums by row [C][K], and sums by block.
-    static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps;
+    // windows of a level and derivatives by windows [C][line], and sums by block.
+    static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps,
+                         column_parts = by_key ? keys_tile::column_warps : blocks;
     static constexpr int at_sums = (readers + 2 * additions) * C, at_known_sums = at_sums + (readers + 2) * row_parts,
                          at_column_sums = at_known_sums + additions * value_parts,
-                         at_threads = at_column_sums + additions * C * blocks, at_gates = at_threads + threads,
-                         at_pairs = at_gates + (M::decay ? (3 * C + blocks) * gates + 2 * C + 1 : 0),
+                         at_threads = at_column_sums + additions * C * column_parts, at_gates = at_threads + threads,
+                         at_pairs = at_gates + (M::decay ? 3 * C * gates + blocks * totals : 0) +
+                                    (by_number ? 2 * C + 1 : 0),
                          at_between = at_pairs + (by_number ? C * (B + 1) : 0),
                          at_derivatives = at_between + (by_number ? blocks * blocks : 0),
                          at_values = at_derivatives + (by_number ? (C + 1) * (C + 2) / 2 : 0),
-                         at_across = at_values + (by_key ? (2 * readers + 2 * additions + 2) * C * line : 0),
+                         at_across = at_values + (by_key ? 2 * C * line : 0),
                          at_ends = at_across + (by_key ? (blocks + 1) * blocks * K : 0),
                          real_count = at_ends + (by_key ? (blocks + 1) * K : 0);
 
     __host__ __device__ static constexpr int64_t smem()
     {
-        return cell_carve_bytes<Part>(part_count) + cell_carve_bytes<R>(real_count);
+        return cell_carve_bytes<cell_chunk_backward<M>>(1) + cell_carve_bytes<Part>(part_count) +
+               cell_carve_bytes<R>(real_count);
     }
 
-    const cell_chunk_backward<M> &g;
+    // Blocks that a multiprocessor should hold at once, of the 228 KB that the largest have.
+    static constexpr int resident = smem() <= 113 << 10 ? 2 : 1;
+
+    const cell_chunk_backward<M> &g; // in shared memory: its arrays are read at places that are no constants
     const cell_chunk<M> &x;
     const int64_t chunk;
     const cell_chunk_rows rows;
@@ -128,11 +140,10 @@ template <class M> struct cell_chunk_rester {
     cell_smem<Part> parts;
     cell_smem<R> reals;
 
-    __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, int64_t chunk_of)
+    __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, unsigned char *cursor, int64_t chunk_of)
         : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)),
           from(of.of.records + chunk_of * record::bytes)
     {
-        auto cursor = cell_shared();
         parts = cell_carve<Part>(cursor, part_count);
         reals = cell_carve<R>(cursor, real_count);
     }
@@ -158,17 +169,22 @@ template <class M> struct cell_chunk_rester {
     {
         return {parts + (at_states + state_size), cell_chunk_pitch<Part>(K)};
     }
-    __device__ __forceinline__ matrix of_record() const { return {parts + at_wide, cell_chunk_pitch<Part>(K)}; }
+    __device__ __forceinline__ matrix scaled(int i) const // readers, then columns
+    {
+        return {parts + (at_scaled + i * keys_size), cell_chunk_pitch<Part>(K)};
+    }
+    __device__ __forceinline__ matrix of_record() const { return scaled(0); }
 
-    __device__ __forceinline__ cell_smem<R> reader_number(int f) const { return reals + f * C; }
-    __device__ __forceinline__ cell_smem<R> column_number(int n) const { return reals + (readers + n) * C; }
+    __device__ __forceinline__ cell_smem<R> number(int i) const { return reals + i * C; } // readers, then columns
+    __device__ __forceinline__ cell_smem<R> reader_number(int f) const { return number(f); }
+    __device__ __forceinline__ cell_smem<R> column_number(int n) const { return number(readers + n); }
     __device__ __forceinline__ cell_smem<R> known_number(int n) const { return reals + (readers + additions + n) * C; }
     __device__ __forceinline__ cell_smem<R> reader_sums(int f) const { return reals + (at_sums + f * row_parts); }
     __device__ __forceinline__ cell_smem<R> row_sums() const { return reader_sums(readers); }
     __device__ __forceinline__ cell_smem<R> known_sums(int n) const { return reals + (at_known_sums + n * value_parts); }
     __device__ __forceinline__ cell_smem<R> column_sums(int n) const
     {
-        return reals + (at_column_sums + n * C * blocks);
+        return reals + (at_column_sums + n * C * column_parts);
     }
     // Products of gates: gate[t], pre[t] up to t and suf[t] behind it, in their block, tot[block]; start[t] in front
     // of t and end[t] behind it.
@@ -176,7 +192,7 @@ template <class M> struct cell_chunk_rester {
     __device__ __forceinline__ cell_smem<R> pre() const { return gate() + C * gates; }
     __device__ __forceinline__ cell_smem<R> suf() const { return gate() + 2 * C * gates; }
     __device__ __forceinline__ cell_smem<R> tot() const { return gate() + 3 * C * gates; }
-    __device__ __forceinline__ cell_smem<R> start_window() const { return tot() + blocks * gates; }
+    __device__ __forceinline__ cell_smem<R> start_window() const { return tot() + blocks * totals; }
     __device__ __forceinline__ cell_smem<R> end_window() const { return start_window() + C + 1; }
     // Of a reader of row t: up to t, or to the row before.
     __device__ __forceinline__ R front_window(int t, int k, bool before_it) const
@@ -190,19 +206,9 @@ template <class M> struct cell_chunk_rester {
     // The derivative by the window from behind row s to row t, s <= t, -1 being the start.
     __device__ __forceinline__ static constexpr int place(int t, int s) { return (t + 1) * (t + 2) / 2 + s + 1; }
     __device__ __forceinline__ cell_smem<R> derivatives() const { return reals + at_derivatives; }
-    __device__ __forceinline__ cell_smem<R> reader_value(int f) const { return reals + (at_values + f * C * line); }
-    __device__ __forceinline__ cell_smem<R> column_value(int n) const { return reader_value(readers + n); }
-    __device__ __forceinline__ cell_smem<R> reader_gradient(int f) const
-    {
-        return reader_value(readers + additions + f);
-    }
-    __device__ __forceinline__ cell_smem<R> column_gradient(int n) const
-    {
-        return reader_value(2 * readers + additions + n);
-    }
-    // Sums of f N by the row up to which a window goes, and of c H by the row.
-    __device__ __forceinline__ cell_smem<R> front() const { return reader_value(2 * readers + 2 * additions); }
-    __device__ __forceinline__ cell_smem<R> behind() const { return reader_value(2 * readers + 2 * additions + 1); }
+    // [C][line]: windows of a level, and derivatives by windows
+    __device__ __forceinline__ cell_smem<R> window() const { return reals + at_values; }
+    __device__ __forceinline__ cell_smem<R> flow() const { return window() + C * line; }
     __device__ __forceinline__ cell_smem<R> across() const { return reals + at_across; } // [block or end][earlier][K]
     __device__ __forceinline__ cell_smem<R> ends() const { return reals + at_ends; }     // [block or start][K]
 
@@ -345,8 +351,8 @@ template <class M> struct cell_chunk_rester {
         const cell_rows decay = x.decay;
         const int valid = rows.valid;
         const int64_t row = rows.first, left = by_key ? x.keys - k0 : 1;
-        for (int job = cell_thread(); job < blocks * gates; job += threads) {
-            const int k = job % gates, block = job / gates;
+        for (int job = cell_thread(); job < blocks * totals; job += threads) {
+            const int k = job % totals, block = job / totals;
             R own[B], run = 1;
             CELL_UNROLL
             for (int i = 0; i < B; i++)
@@ -357,7 +363,7 @@ template <class M> struct cell_chunk_rester {
                 gate()[(block * B + i) * gates + k] = own[i];
                 pre()[(block * B + i) * gates + k] = run;
             }
-            tot()[block * gates + k] = run;
+            tot()[block * totals + k] = run;
             run = 1;
             CELL_UNROLL
             for (int i = B - 1; i >= 0; i--) {
@@ -700,7 +706,7 @@ template <class M> struct cell_chunk_rester {
     {
         CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
-            need(one_values() && one_keys(), [&] {
+            need(one_values() && (by_key || one_keys()), [&] {
                 if (!one_values())
                     fetch_cotangent(f, v0);
                 fetch_state(start(), x.saved, k0, v0);
@@ -712,7 +718,7 @@ template <class M> struct cell_chunk_rester {
     {
         CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
-            need(one_values() && one_keys(), [&] {
+            need(one_values() && (by_key || one_keys()), [&] {
                 if (!one_values())
                     fetch_added(n, v0, true);
                 fetch_state(end(), g.ends, k0, v0);
@@ -903,41 +909,62 @@ template <class M> struct cell_chunk_rester {
 
     // ---- by key ----
 
+    // Behind it all of the keys from k0 on is there.
     __device__ void load_slab(int k0)
     {
         cell_barrier();
-        make_windows(k0);
         CELL_UNROLL_BY(1)
-        for (int i = 0; i < readers + additions; i++) {
-            const cell_rows vector = i < readers ? reader(i).vector : x.addition[i - readers].column.vector;
-            const cell_smem<R> number = reals + i * C;
-            const int64_t extent = x.keys;
-            for (int n = cell_thread(); n < C * K; n += threads) {
-                const int t = n / K, k = n % K;
-                const R v = cell_chunk_load<M>(vector, rows, t, k0 + k, extent) * (R)number[t];
-                reader_value(i)[t * line + k] = v;
-                cell_store(reader_part(i).place(t, k),
-                           v * (i < readers ? front_window(t, k, before(i)) : (R)suf()[t * K + k]));
-            }
+        for (int i = 0; i < readers + additions; i++)
+            fetch_rows<K>(reader_part(i), i < readers ? reader(i).vector : x.addition[i - readers].column.vector, k0,
+                          x.keys);
+        if (one_values()) {
+            fetch_state(start(), x.saved, k0, 0);
+            fetch_state(end(), g.ends, k0, 0);
         }
-        for (int n = cell_thread(); n < 2 * C * line; n += threads)
-            front()[n] = 0;
+        cell_cp_async_commit();
         for (int n = cell_thread(); n < real_count - at_across; n += threads)
             reals[at_across + n] = 0;
+        make_windows(k0);
+        arrived();
+        scale_vectors();
         sum_states(k0);
     }
 
-    // Of each key S_0 times dS_C, by the window of the whole chunk.
+    // f times pre and c times suf, with their numbers.
+    __device__ void scale_vectors()
+    {
+        CELL_UNROLL_BY(1)
+        for (int i = 0; i < readers + additions; i++) {
+            const matrix from = reader_part(i), to = scaled(i);
+            CELL_UNROLL_BY(4)
+            for (int n = cell_thread(); n < C * (K / 2); n += threads) {
+                const int t = n / (K / 2), k = n % (K / 2) * 2;
+                const R by = number(i)[t];
+                R two[2];
+                cell_load_vec<2>(two, from.place(t, k));
+                CELL_UNROLL
+                for (int e = 0; e < 2; e++)
+                    two[e] *= by * (i < readers ? front_window(t, k + e, before(i)) : (R)suf()[t * line + k + e]);
+                cell_store_vec<2>(to.place(t, k), two);
+            }
+        }
+    }
+
+    // Of each key S_0 times dS_C, by the window of the whole chunk. A barrier is behind it.
     __device__ void sum_states(int k0)
     {
         constexpr int shares = threads / K;
         const int k = cell_thread() % K;
         R sum = 0;
-        if (k0 + k < x.keys)
+        if (one_values()) {
+            for (int v = cell_thread() / K; v < V; v += shares)
+                sum += cell_load<R>(start().place(v, k)) * cell_load<R>(end().place(v, k));
+        } else if (k0 + k < x.keys) {
             for (int64_t v = cell_thread() / K; v < x.values; v += shares) {
                 const int64_t at = (chunk * x.values + v) * x.keys + k0 + k;
                 sum += cell_load<R>(x.saved + at) * cell_load<R>(g.ends + at);
             }
+        }
         reals[at_threads + cell_thread()] = sum;
         cell_barrier();
         if (cell_thread() < K) {
@@ -948,158 +975,10 @@ template <class M> struct cell_chunk_rester {
         }
     }
 
-    // From the start block by block up to the row's.
-    __device__ void make_reader_by_key(int f, int k0)
+    // Derivatives by whole blocks of what the read behind the last row has. A barrier is behind it.
+    __device__ void sum_ends()
     {
-        keys_tile sum;
-        sum.clear();
-        add_reader_start(sum, f, k0);
-        CELL_UNROLL_BY(1)
-        for (int b = 0; b < blocks; b++) {
-            sum.block_sums(
-                [&](int t, int k, R s) {
-                    return s * (R)reader_value(f)[t * line + k] * front_window(t, k, before(f));
-                },
-                [&](int block, int k, R s) {
-                    if (block > b) {
-                        const R had = across()[(block * blocks + b) * K + k];
-                        across()[(block * blocks + b) * K + k] = had + s;
-                    }
-                });
-            sum.each([&](int t, int k, R &s) {
-                if (t / B > b)
-                    s *= (R)tot()[b * K + k];
-            });
-            CELL_UNROLL_BY(1)
-            for (int n = 0; n < additions; n++)
-                sum.add(scores(f, n), column_part(n), b * B, b * B + B, [](int t, int s) { return s < t; });
-        }
-        sum.each([&](int t, int k, R &s) {
-            reader_gradient(f)[t * line + k] = s * front_window(t, k, before(f));
-            const int up_to = before(f) ? t - 1 : t;
-            if (up_to / B == t / B && up_to >= 0) {
-                const R had = front()[up_to * line + k];
-                front()[up_to * line + k] = had + s * (R)reader_value(f)[t * line + k];
-            }
-        });
-        cell_barrier();
-    }
-
-    // From the end block by block back to the row's.
-    __device__ void make_column_by_key(int n, int k0)
-    {
-        keys_tile sum;
-        sum.clear();
-        add_column_end(sum, n, k0);
-        sum.block_sums(
-            [&](int s, int k, R v) { return v * (R)column_value(n)[s * line + k] * (R)suf()[s * K + k]; },
-            [&](int block, int k, R v) {
-                const R had = ends()[block * K + k];
-                ends()[block * K + k] = had + v;
-            });
-        CELL_UNROLL_BY(1)
-        for (int b = blocks - 1; b > 0; b--) {
-            sum.each([&](int s, int k, R &v) {
-                if (s / B < b)
-                    v *= (R)tot()[b * K + k];
-            });
-            CELL_UNROLL_BY(1)
-            for (int f = 0; f < readers; f++)
-                sum.add(scores(f, n).across(), reader_part(f), b * B, b * B + B,
-                        [](int s, int t) { return s < t; });
-        }
-        sum.each([&](int s, int k, R &v) {
-            column_gradient(n)[s * line + k] = v * (R)suf()[s * K + k];
-            const R had = behind()[s * line + k];
-            behind()[s * line + k] = had + v * (R)column_value(n)[s * line + k];
-        });
-    }
-
-    // Rows of one block, by one thread for each key. da: the block's gates' gradients. What a row does not see is
-    // 0 in dA.
-    __device__ void add_block(int first, int k, R (&da)[B])
-    {
-        R own[B], f[readers][B], df[readers][B] = {};
-        CELL_UNROLL
-        for (int i = 0; i < B; i++) {
-            own[i] = gate()[(first + i) * K + k];
-            CELL_UNROLL
-            for (int r = 0; r < readers; r++)
-                f[r][i] = reader_value(r)[(first + i) * line + k];
-        }
-        CELL_UNROLL_BY(1)
-        for (int n = 0; n < additions; n++) {
-            CELL_UNROLL_BY(1)
-            for (int s = 0; s < B; s++) {
-                const R c = column_value(n)[(first + s) * line + k];
-                R kept[B], sum[B], run = 1, y = 0, dc = 0;
-                CELL_UNROLL
-                for (int t = 0; t < B; t++) {                   // G[t, s], and what is read through it
-                    run = t <= s ? (R)1 : run * own[t];
-                    kept[t] = run;
-                    sum[t] = 0;
-                    if (t < s)
-                        continue;
-                    CELL_UNROLL
-                    for (int r = 0; r < readers; r++) {
-                        const int at = before(r) ? t + 1 : t;
-                        if (at >= B)
-                            continue;
-                        const R dA = cell_load<R>(scores(r, n).place(first + at, first + s));
-                        sum[t] += dA * f[r][at < B ? at : t];
-                        df[r][at < B ? at : t] += dA * run * c;
-                    }
-                }
-                CELL_UNROLL
-                for (int t = B - 1; t >= 0; t--) {
-                    if (t < s)
-                        continue;
-                    y = sum[t] + (t + 1 < B ? own[t + 1 < B ? t + 1 : t] : (R)0) * y;
-                    if (t > s)
-                        da[t] += y * kept[t > 0 ? t - 1 : 0] * c;
-                    else
-                        dc = y;
-                }
-                const R had = column_gradient(n)[(first + s) * line + k];
-                column_gradient(n)[(first + s) * line + k] = had + dc;
-            }
-        }
-        CELL_UNROLL
-        for (int r = 0; r < readers; r++) {
-            CELL_UNROLL
-            for (int i = 0; i < B; i++) {
-                const R had = reader_gradient(r)[(first + i) * line + k];
-                reader_gradient(r)[(first + i) * line + k] = had + df[r][i];
-            }
-        }
-    }
-
-    // Windows that go out of the block on one side or on both.
-    __device__ void add_across(int first, int k, R (&da)[B])
-    {
-        const int block = first / B;
-        R y = 0, run = 0, whole = 0;
-        for (int t = B - 1; t >= 0; t--) {
-            y = (R)front()[(first + t) * line + k] +
-                (t + 1 < B ? (R)gate()[(first + t + 1) * K + k] : (R)0) * y;
-            da[t] += y * front_window(first + t, k, true);
-        }
-        for (int b = blocks; b > block; b--) {
-            R between = across()[(b * blocks + block) * K + k];
-            for (int i = block + 1; i < b; i++)
-                between *= (R)tot()[i * K + k];
-            whole += between;
-        }
-        for (int t = 0; t < B; t++) {
-            if (t > 0)
-                run = (R)gate()[(first + t - 1) * K + k] * run + (R)behind()[(first + t - 1) * line + k];
-            da[t] += (run + whole * front_window(first + t, k, true)) * (R)suf()[(first + t) * K + k];
-        }
-    }
-
-    __device__ void make_gates_by_key(int k0)
-    {
-        for (int k = cell_thread(); k < K; k += threads) { // the read behind the last row
+        for (int k = cell_thread(); k < K; k += threads) {
             R run = ends()[blocks * K + k];
             CELL_UNROLL_BY(1)
             for (int b = 0; b < blocks; b++) {
@@ -1108,66 +987,13 @@ template <class M> struct cell_chunk_rester {
             }
         }
         cell_barrier();
-        const writer out = writes(g.decay, k0, x.keys);
-        for (int job = cell_thread(); job < blocks * K; job += threads) {
-            const int first = job / K * B, k = job % K;
-            R da[B] = {};
-            add_block(first, k, da);
-            add_across(first, k, da);
-            CELL_UNROLL
-            for (int t = 0; t < B; t++)
-                if (first + t < out.lines && k < out.left)
-                    out.one(out.at + (first + t) * out.row + k * out.element, first + t < rows.valid ? da[t] : (R)0);
-        }
-        cell_barrier();
-    }
-
-    // Gradients of a vector and, added up, of its numbers.
-    __device__ void put_vector(const cell_chunk_gradient &to, const cell_chunk_vector &of, cell_smem<R> gradient,
-                               cell_smem<R> number, cell_smem<R> sums, int k0)
-    {
-        const writer out = writes(to.vector, k0, x.keys);
-        const cell_rows vector = of.vector;
-        const bool numbers = to.number.at;
-        for (int n = cell_thread(); n < C * K / 2; n += threads) {
-            const int t = n / (K / 2), k = n % (K / 2) * 2;
-            const R by = number[t], a = gradient[t * line + k], b = gradient[t * line + k + 1];
-            out.put(t, k, a * by, b * by);
-            if (!numbers)
-                continue;
-            R sum = a * cell_chunk_load<M>(vector, rows, t, k0 + k, x.keys) +
-                    b * cell_chunk_load<M>(vector, rows, t, k0 + k + 1, x.keys);
-            CELL_UNROLL
-            for (int i = 1; i < K / 2; i *= 2)
-                sum += cell_shfl_xor(sum, i);
-            if (n % (K / 2) == 0) {
-                const R had = sums[t];
-                sums[t] = had + sum;
-            }
-        }
-    }
-    __device__ void put_slab(int k0)
-    {
-        CELL_UNROLL_BY(1)
-        for (int f = 0; f < readers; f++)
-            put_vector(reader_result(f), reader(f), reader_gradient(f), reader_number(f), reader_sums(f), k0);
-        CELL_UNROLL_BY(1)
-        for (int n = 0; n < additions; n++)
-            put_vector(g.column[n], x.addition[n].column, column_gradient(n), column_number(n), column_sums(n), k0);
     }
 
     __device__ void make_slab(int k0)
     {
         load_slab(k0);
-        CELL_UNROLL_BY(1)
-        for (int f = 0; f < readers; f++)
-            make_reader_by_key(f, k0);
-        CELL_UNROLL_BY(1)
-        for (int n = 0; n < additions; n++)
-            make_column_by_key(n, k0);
-        cell_barrier();
-        make_gates_by_key(k0);
-        put_slab(k0);
+        cell_chunk_slab<M> slab(*this, k0);
+        slab.make();
     }
 
     // ---- all ----
@@ -1228,7 +1054,7 @@ template <class M> struct cell_chunk_rester {
             put_number(reader_result(f), reader(f).number, reader_sums(f), keys_tile::column_warps);
         CELL_UNROLL_BY(1)
         for (int n = 0; n < additions; n++) {
-            put_number(g.column[n], x.addition[n].column.number, column_sums(n), blocks);
+            put_number(g.column[n], x.addition[n].column.number, column_sums(n), column_parts);
             if (given(n))
                 put_number(g.known[n], x.addition[n].known.number, known_sums(n), values_tile::column_warps);
         }
@@ -1260,11 +1086,18 @@ template <class M> struct cell_chunk_rester {
     }
 };
 
+#include "cell_device_chunk_slab.cuh"
+
 // Grid: a block of cell_chunk_rester<M>::threads for each chunk of each head of each sequence;
 // cell_chunk_rester<M>::smem() bytes.
 template <class M> __device__ void cell_chunk_finish(const cell_chunk_backward<M> &g, int64_t chunk)
 {
-    cell_chunk_rester<M> rest(g, chunk);
+    auto cursor = cell_shared();
+    const cell_smem<cell_chunk_backward<M>> of = cell_carve<cell_chunk_backward<M>>(cursor, 1);
+    if (cell_thread() == 0)
+        of[0] = g;
+    cell_barrier();
+    cell_chunk_rester<M> rest(cell_shared_struct(of), cursor, chunk);
     if (cell_chunk_empty(g.of, chunk))
         rest.clear_all();
     else

@@ -28,7 +28,8 @@ template <class T> __host__ __device__ constexpr int cell_chunk_pitch(int column
     return columns + 16 / (int)sizeof(T);
 }
 
-// Fragments: A of 16 rows and `depth` columns, B of `depth` rows and 8 columns.
+// Fragments: A of 16 rows and `depth` columns, B of `depth` rows and 8 columns. keep: elements of A, of which
+// is(row, column) is not so, become 0. make_b: B is from(k, column).
 template <class T> struct cell_chunk_fragments { // bf16, f16
     typedef float Sum;
     static constexpr int depth = 16;
@@ -77,6 +78,22 @@ template <class T> struct cell_chunk_fragments { // bf16, f16
         cell_mma_load_b(b, m.place(k, column), Across ? m.pitch : 1, Across ? 1 : m.pitch);
 #endif
     }
+    template <class From> __device__ __forceinline__ void make_b(From from, int k, int column)
+    {
+        CELL_UNROLL
+        for (int r = 0; r < 2; r++) {
+            const int at = k + cell_mma_inner<T>(r), j = column + cell_lane() / 4;
+            b.x[r] = cell_pack<T>(from(at, j), from(at + 1, j));
+        }
+    }
+    template <class Is> __device__ __forceinline__ static void keep(cell_mma_a<T> &x, Is is)
+    {
+        CELL_UNROLL
+        for (int r = 0; r < 4; r++) {
+            const int row = cell_lane() / 4 + (r & 1) * 8, k = cell_mma_inner<T>(r >> 1);
+            x.x[r] &= (is(row, k) ? 0xffffu : 0u) | (is(row, k + 1) ? 0xffff0000u : 0u);
+        }
+    }
     __device__ __forceinline__ void multiply(float (&sum)[4], const cell_mma_a<T> &x) const
     {
         cell_mma_c c = {{sum[0], sum[1], sum[2], sum[3]}};
@@ -117,6 +134,21 @@ template <> struct cell_chunk_fragments<float> {
             hi.x[r] = half.hi, lo.x[r] = half.lo;
         }
     }
+    template <class From> __device__ __forceinline__ void make_b(From from, int k, int column)
+    {
+        CELL_UNROLL
+        for (int r = 0; r < 2; r++) {
+            const cell_tf32_halves half(from(k + cell_mma_inner<cell_tf32>(r), column + cell_lane() / 4));
+            hi.x[r] = half.hi, lo.x[r] = half.lo;
+        }
+    }
+    template <class Is> __device__ __forceinline__ static void keep(A &x, Is is)
+    {
+        CELL_UNROLL
+        for (int r = 0; r < 4; r++)
+            if (!is(cell_lane() / 4 + (r & 1) * 8, cell_mma_inner<cell_tf32>(r >> 1)))
+                x.hi.x[r] = x.lo.x[r] = 0;
+    }
     __device__ __forceinline__ void multiply(float (&sum)[4], const A &x) const
     {
         cell_mma_c c = {{sum[0], sum[1], sum[2], sum[3]}};
@@ -149,6 +181,17 @@ template <> struct cell_chunk_fragments<double> {
     {
         b = m.place(k + cell_lane() % 4, column + cell_lane() / 4)[0];
     }
+    template <class From> __device__ __forceinline__ void make_b(From from, int k, int column)
+    {
+        b = from(k + cell_lane() % 4, column + cell_lane() / 4);
+    }
+    template <class Is> __device__ __forceinline__ static void keep(A &x, Is is)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < 2; i++)
+            if (!is(cell_lane() / 4 + i * 8, cell_lane() % 4))
+                x.x[i] = 0;
+    }
     __device__ __forceinline__ void multiply(double (&sum)[4], const A &x) const
     {
         CELL_UNROLL
@@ -174,6 +217,19 @@ template <> struct cell_chunk_fragments<double> {
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < 4; j++)
                 b[i][j] = m.place(k + j, column + cell_lane() % 4 * 2 + i)[0];
+    }
+    template <class From> void make_b(From from, int k, int column)
+    {
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 4; j++)
+                b[i][j] = from(k + j, column + cell_lane() % 4 * 2 + i);
+    }
+    template <class Is> static void keep(A &x, Is is)
+    {
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < 4; j++)
+                if (!is(cell_lane() / 4 + i * 8, j))
+                    x.x[i][j] = 0;
     }
     void multiply(double (&sum)[4], const A &x) const
     {

@@ -388,6 +388,9 @@ template <class T> inline cell_smem<T> cell_carve(unsigned char *&cursor, int64_
     return cell_smem<T>(reinterpret_cast<T *>(at));
 }
 
+// A struct in shared memory, whose members are read by name: their reads are not noted.
+template <class T> inline const T &cell_shared_struct(cell_smem<T> p) { return *p.p; }
+
 // Barriers.
 
 inline void cell_barrier() { cell_emu_barrier(0, 0, 1); }
