@@ -34,13 +34,20 @@ enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
 #ifndef STAGES
 #define STAGES 3
 #endif
+#ifndef REST_KEYS /* that rest takes at a time, by the decay */
+#define REST_KEYS(decay) ((decay) == 2 ? 32 : 64)
+#endif
+#ifndef REST_VALUES
+#define REST_VALUES(d) 64
+#endif
 
 template <int D, bool Corrected, int Decay> struct Cell {
     typedef float Real;
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
     static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1,
-                         corrected = Corrected, known = 1, before = 0, decay = Decay, stages = STAGES;
+                         corrected = Corrected, known = 1, before = 0, decay = Decay, stages = STAGES,
+                         rest_keys = REST_KEYS(Decay), rest_values = REST_VALUES(D);
 };
 
 #ifndef CELL
@@ -391,6 +398,7 @@ static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
            "both %.4f  error %.2e\n",
            name, (long long)B, (long long)T, (long long)H, (int)D, prep_ms, floor_ms(prep_bytes), walk_ms,
            floor_ms(walk_bytes), saved_ms, floor_ms(saved_bytes), both_ms, sqrt(off / all));
+    run_back(c, flush, rate);
 }
 
 int main()

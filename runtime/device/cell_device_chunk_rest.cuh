@@ -14,15 +14,17 @@
 // d' as if L were the scores of a read. Neither F nor P nor X needs an adjoint.
 //
 // Gates: let Y[t, s] be the derivative by the window G[t, s] = a_(s+1) ... a_t, S_0 and dS_C being an
-// addition in front of row 0 and a read behind the last. With y_t[s] = Y[t, s] + a_(t+1) y_(t+1)[s], da_t =
-// sum over s < t of y_t[s] G[t-1, s]: products only, so that gates of 0 have their gradient too. A number per
-// row has a matrix Y. A number per key has this for rows t and s of one block of 16
-// (cell_device_chunk_slab.cuh); where t or s is outside of the gate's block, the sums over rows there come first:
+// addition in front of row 0 and a read behind the last. Then da_j = sum over s < j <= t of Y[t, s] G[t, j]
+// G[j-1, s]: products only, so that gates of 0 have their gradient too. For t and s of j's block of 16 that is
+// done pair by pair where a row has one gate, and else in halves (cell_device_chunk_slab.cuh); where t or s is
+// outside of it, the sums over rows there come first:
 //
 //     N[t] = sum over earlier blocks of dA[t, s] c_s (from behind s to the block), which makes df of them,
 //     pre[t] N[t] H[s] = sum over later blocks of dA[t, s] f_t (from the block to t), which makes dc of them,
 //     suf[s] H[s] across[J] = sum over t in later and s in earlier blocks than J: the derivative by J's whole
 //     product
+//
+// The derivative by pre[t] is f N, and that by suf[s] is c H.
 #ifndef CELL_DEVICE_CHUNK_REST_CUH
 #define CELL_DEVICE_CHUNK_REST_CUH
 
@@ -37,6 +39,20 @@ cell_chunk_fetch_dense(cell_chunk_matrix<typename M::Part> to, const typename M:
     typedef typename M::Real R;
     constexpr int each = 16 / (int)sizeof(typename M::Part), words = Columns / each;
     const bool whole = pitch % each == 0 && columns % each == 0 && (uintptr_t)p % 16 == 0;
+    if (whole && Threads % words == 0) { // a thread's pieces are of one place in their lines
+        constexpr int step = Threads / words;
+        const int j = cell_thread() % words * each, i = cell_thread() / words,
+                  valid = j < columns ? (int)(lines < Lines ? lines : Lines) : 0;
+        const typename M::Part *from = p + i * pitch + j;
+        CELL_UNROLL
+        for (int n = 0; n < Lines; n += step) {
+            if (Lines % step == 0 || i + n < Lines)
+                cell_cp_async_zfill<16>(to.place(i + n, j), i + n < valid ? from : p, i + n < valid);
+            from += step * pitch;
+        }
+        return;
+    }
+    CELL_UNROLL_BY(1)
     for (int n = cell_thread(); n < Lines * words; n += Threads) {
         const int i = n / words, j = n % words * each;
         if (whole) {
@@ -79,12 +95,13 @@ template <class M> struct cell_chunk_rester {
     typedef typename M::Store Store;
     typedef cell_chunk_record<M> record;
     typedef cell_chunk_matrix<Part> matrix;
-    static constexpr int C = M::rows, V = M::values, threads = M::rows >= 64 ? 256 : 128;
+    static constexpr int C = M::rows, V = M::rest_values, threads = M::rows >= 64 ? 256 : 128;
     static constexpr int B = CELL_CHUNK_BLOCK, blocks = C / B;
     static constexpr bool by_key = M::decay == 2, by_number = M::decay == 1;
     static constexpr int corrections = record::corrections, readers = M::reads + corrections, additions = M::additions;
     // Keys at a time.
-    static constexpr int K = M::keys % 32 || (by_key && sizeof(R) == 8) ? 16 : by_key || M::keys % 64 ? 32 : 64;
+    static constexpr int K = M::rest_keys;
+    static_assert(M::keys % K == 0, "keys come in equal parts");
     static constexpr int parts_of_inverse = sizeof(R) == sizeof(Part) ? 1 : 2;
     static constexpr int each = 16 / (int)sizeof(Part); // elements of 16 bytes
     typedef cell_chunk_tile<R, C, C, threads> square;
@@ -107,7 +124,8 @@ template <class M> struct cell_chunk_rester {
                          part_count = at_scaled + (by_key ? (readers + additions) * keys_size : 0);
     // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as many
     // parts as warps share a row, or a column; one for each thread; windows. Where a row has one gate: the pairs within
-    // blocks, what is between two blocks, and Y, of which row t stands at t + 1 and the start at 0. By key:
+    // blocks, what is between two blocks, Y within blocks, derivatives by pre and suf in parts as above, and those
+    // by the windows between two blocks, of which the start and the end are one each. By key:
     // windows of a level and derivatives by windows [C][line], and sums by block.
     static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps,
                          column_parts = by_key ? keys_tile::column_warps : blocks;
@@ -117,8 +135,11 @@ template <class M> struct cell_chunk_rester {
                          at_pairs = at_gates + (M::decay ? 3 * C * gates + blocks * totals : 0) +
                                     (by_number ? 2 * C + 1 : 0),
                          at_between = at_pairs + (by_number ? C * (B + 1) : 0),
-                         at_derivatives = at_between + (by_number ? blocks * blocks : 0),
-                         at_values = at_derivatives + (by_number ? (C + 1) * (C + 2) / 2 : 0),
+                         at_inner = at_between + (by_number ? blocks * blocks : 0),
+                         at_earlier = at_inner + (by_number ? C * (B + 1) : 0),
+                         at_later = at_earlier + (by_number ? C * square::column_warps : 0),
+                         at_through = at_later + (by_number ? C * blocks : 0),
+                         at_values = at_through + (by_number ? (blocks + 1) * (blocks + 1) : 0),
                          at_across = at_values + (by_key ? 2 * C * line : 0),
                          at_ends = at_across + (by_key ? (blocks + 1) * blocks * K : 0),
                          real_count = at_ends + (by_key ? (blocks + 1) * K : 0);
@@ -203,9 +224,14 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ __forceinline__ cell_smem<R> pairs() const { return reals + at_pairs; }         // [C][B + 1]
     __device__ __forceinline__ cell_smem<R> between() const { return reals + at_between; }     // [block][earlier block]
-    // The derivative by the window from behind row s to row t, s <= t, -1 being the start.
-    __device__ __forceinline__ static constexpr int place(int t, int s) { return (t + 1) * (t + 2) / 2 + s + 1; }
-    __device__ __forceinline__ cell_smem<R> derivatives() const { return reals + at_derivatives; }
+    __device__ __forceinline__ cell_smem<R> inner() const { return reals + at_inner; }     // [C][B + 1], as pairs
+    __device__ __forceinline__ cell_smem<R> earlier() const { return reals + at_earlier; } // [part][C]
+    __device__ __forceinline__ cell_smem<R> later() const { return reals + at_later; }     // [block that reads][C]
+    // Of additions of a block, or the start, -1, and readers of a later one, or the end.
+    __device__ __forceinline__ cell_smem<R> through(int reads, int adds) const
+    {
+        return reals + (at_through + reads * (blocks + 1) + adds + 1);
+    }
     // [C][line]: windows of a level, and derivatives by windows
     __device__ __forceinline__ cell_smem<R> window() const { return reals + at_values; }
     __device__ __forceinline__ cell_smem<R> flow() const { return window() + C * line; }
@@ -439,8 +465,8 @@ template <class M> struct cell_chunk_rester {
         for (int n = cell_thread(); n < at_gates - at_sums; n += threads)
             reals[at_sums + n] = 0;
         if constexpr (by_number) {
-            for (int n = cell_thread(); n < at_values - at_derivatives; n += threads)
-                reals[at_derivatives + n] = 0;
+            for (int n = cell_thread(); n < at_values - at_inner; n += threads)
+                reals[at_inner + n] = 0;
             make_windows(0);
         }
     }
@@ -540,18 +566,18 @@ template <class M> struct cell_chunk_rester {
         {
             if (t >= lines || k >= left)
                 return;
-            unsigned char *const p = at + t * row + k * element;
+            unsigned char *const line = at + t * row;
             if (two && k + 1 < left) {
                 const R pair[2] = {a, b};
                 if (real)
-                    cell_store_vec<2>((R *)p, pair);
+                    cell_store_vec<2>((R *)line + k, pair);
                 else
-                    cell_store_vec<2>((Store *)p, pair);
+                    cell_store_vec<2>((Store *)line + k, pair);
                 return;
             }
-            one(p, a);
+            one(line + k * element, a);
             if (k + 1 < left)
-                one(p + element, b);
+                one(line + (k + 1) * element, b);
         }
     };
     __device__ __forceinline__ writer writes(const cell_chunk_result &to, int64_t k0, int64_t extent) const
@@ -663,33 +689,8 @@ template <class M> struct cell_chunk_rester {
             raw.add(reader_part(f), column_part(n).across(), 0, K);
         }
         cell_barrier(); // another reader's row is another thread's
-        CELL_UNROLL
-        for (int i = 0; i < square::down; i++) {
-            CELL_UNROLL
-            for (int j = 0; j < square::along; j++) {
-                if (!square::there(i, j))
-                    continue;
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    const int t = square::block(i) * 16 + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
-                    const R numbers = (R)reader_number(f)[t] * (R)column_number(n)[s];
-                    R score = 0, made = 0;
-                    if (sees(f, t, s)) {
-                        const R v = dA.x[i][j][r] * added_number(n, s), kept_of = seen(f, t, s);
-                        made = v * raw.x[i][j][r];
-                        score = v * numbers * kept_of;
-                        if constexpr (by_number) {
-                            const int at = place(before(f) ? t - 1 : t, s);
-                            const R had = derivatives()[at];
-                            derivatives()[at] = had + made * numbers;
-                        }
-                        made *= kept_of;
-                    }
-                    dA.x[i][j][r] = score;
-                    raw.x[i][j][r] = made;
-                }
-            }
-        }
+        if (square::there(0, 0))
+            take_block(dA, raw, f, n);
         if (of_reader)
             raw.row_sums(reader_sums(f), [&](int, int s, R v) { return v * (R)column_number(n)[s]; });
         if (of_column)
@@ -698,6 +699,92 @@ template <class M> struct cell_chunk_rester {
                                const R had = column_sums(n)[block * C + s];
                                column_sums(n)[block * C + s] = had + v;
                            });
+    }
+
+    // The same for the warp's block of rows. dA becomes the score, raw what the numbers have of it.
+    __device__ __forceinline__ void take_block(square &dA, square &raw, int f, int n)
+    {
+        static_assert(square::down == 1 && (blocks == 1 || square::along % 2 == 0), "a warp has whole blocks");
+        const int block = square::block(0);
+        R from_earlier[2] = {}, pair_sum = 0;
+        CELL_UNROLL
+        for (int j = 0; j < square::along; j++) {
+            if (!square::there(0, j))
+                continue;
+            const int adds = square::column(j) / B;
+            R by_row[2] = {}, by_column[2] = {};
+            CELL_UNROLL
+            for (int r = 0; r < 4; r++) {
+                const int t = block * B + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
+                const R numbers = (R)reader_number(f)[t] * (R)column_number(n)[s];
+                R score = 0, made = 0;
+                if (adds <= block && sees(f, t, s)) {
+                    const R v = dA.x[0][j][r] * added_number(n, s), window = seen(f, t, s);
+                    made = v * raw.x[0][j][r];
+                    score = v * numbers * window;
+                    if constexpr (by_number) {
+                        const R derivative = made * numbers;
+                        if (adds == block) {
+                            const cell_smem<R> to = inner() + ((before(f) ? t - 1 : t) * (B + 1) + s % B);
+                            to[0] = (R)to[0] + derivative;
+                        } else {
+                            by_row[r / 2] += derivative * (R)suf()[s];
+                            by_column[r % 2] += derivative * front_window(t, 0, before(f));
+                        }
+                    }
+                    made *= window;
+                }
+                dA.x[0][j][r] = score;
+                raw.x[0][j][r] = made;
+            }
+            if constexpr (by_number) {
+                if (adds >= block)
+                    continue;
+                const R gap = between()[block * blocks + adds];
+                put_later(block, square::column(j) + cell_lane() % 4 * 2, by_column, gap);
+                CELL_UNROLL
+                for (int h = 0; h < 2; h++) {
+                    from_earlier[h] += by_row[h] * gap;
+                    pair_sum += by_row[h] * front_window(block * B + cell_lane() / 4 + h * 8, 0, before(f));
+                }
+                if (j % 2) { // all of the block that adds
+                    pair_sum = cell_warp_sum(pair_sum);
+                    if (cell_lane() == 0)
+                        through(block, adds)[0] = (R)through(block, adds)[0] + pair_sum;
+                    pair_sum = 0;
+                }
+            }
+        }
+        if constexpr (by_number)
+            put_earlier(block, from_earlier, before(f));
+    }
+    // Two neighbours' sums over the block's rows.
+    __device__ __forceinline__ void put_later(int block, int s, const R (&by_column)[2], R gap)
+    {
+        CELL_UNROLL
+        for (int e = 0; e < 2; e++) {
+            R sum = by_column[e];
+            sum += cell_shfl_xor(sum, 4);
+            sum += cell_shfl_xor(sum, 8);
+            sum += cell_shfl_xor(sum, 16);
+            if (cell_lane() < 4)
+                later()[block * C + s + e] = (R)later()[block * C + s + e] + sum * gap;
+        }
+    }
+    // What windows that end a row before have of a block's first row is not of its pre.
+    __device__ __forceinline__ void put_earlier(int block, const R (&by_row)[2], bool before_it)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int t = block * B + cell_lane() / 4 + h * 8;
+            R sum = by_row[h];
+            sum += cell_shfl_xor(sum, 1);
+            sum += cell_shfl_xor(sum, 2);
+            if (cell_lane() % 4 || (before_it && t % B == 0))
+                continue;
+            const cell_smem<R> to = earlier() + (cell_warp() / square::row_warps * C + t - before_it);
+            to[0] = (R)to[0] + sum;
+        }
     }
 
     // ---- y_f S_0', d_n dS_C' ----
@@ -747,6 +834,40 @@ template <class M> struct cell_chunk_rester {
         return sum;
     }
 
+    // own(row) of each row, and where a row has one gate take(row, whether there is one, what own() gave) by all
+    // lanes of a warp.
+    template <class Own, class Take> __device__ __forceinline__ void rows_by_warps(Own own, Take take)
+    {
+        for (int t = cell_thread(); t < (C + 31) / 32 * 32; t += threads) {
+            const R derivative = t < C ? own(t) : (R)0;
+            if constexpr (by_number)
+                take(t < C ? t : C - 1, t < C, derivative);
+        }
+    }
+    // What a row's reader has of S_0, and what its addition is to dS_C, by their windows.
+    __device__ __forceinline__ void take_start(int f, int t, bool there, R derivative)
+    {
+        if (there && (!before(f) || t % B)) {
+            const cell_smem<R> to = earlier() + (before(f) ? t - 1 : t);
+            to[0] = (R)to[0] + derivative * (R)start_window()[t / B * B];
+        }
+        add_through(through(t / B, -1), there, derivative * front_window(t, 0, before(f)));
+    }
+    __device__ __forceinline__ void take_end(int s, bool there, R derivative)
+    {
+        if (there)
+            later()[s] = (R)later()[s] + derivative * (R)end_window()[s / B * B + B - 1];
+        add_through(through(blocks, s / B), there, derivative * (R)suf()[s]);
+    }
+    __device__ __forceinline__ void add_through(cell_smem<R> to, bool there, R sum)
+    {
+        CELL_UNROLL
+        for (int i = 1; i < B; i *= 2)
+            sum += cell_shfl_xor(sum, i);
+        if (there && cell_lane() % B == 0)
+            to[0] = (R)to[0] + sum;
+    }
+
     __device__ void make_reader(int f, int k0)
     {
         keys_tile sum;
@@ -755,15 +876,11 @@ template <class M> struct cell_chunk_rester {
         add_reader_start(sum, f, k0);
         if (by_number || reader_result(f).number.at) {
             sum_rows(sum, reader_part(f));
-            for (int t = cell_thread(); t < C; t += threads) {
+            rows_by_warps([&](int t) {
                 const R had = take_row(t), before_it = reader_sums(f)[t];
                 reader_sums(f)[t] = before_it + had * from_start(f, t);
-                if constexpr (by_number) {
-                    const int at = place(before(f) ? t - 1 : t, -1);
-                    const R derivative = derivatives()[at];
-                    derivatives()[at] = derivative + had * (R)reader_number(f)[t];
-                }
-            }
+                return had * (R)reader_number(f)[t];
+            }, [&](int t, bool there, R derivative) { take_start(f, t, there, derivative); });
             cell_barrier();
         }
         sum.each([&](int t, int, R &s) { s *= from_start(f, t) * (R)reader_number(f)[t]; });
@@ -784,14 +901,11 @@ template <class M> struct cell_chunk_rester {
         add_column_end(sum, n, k0);
         if (by_number || g.column[n].number.at) {
             sum_rows(sum, column_part(n));
-            for (int s = cell_thread(); s < C; s += threads) {
+            rows_by_warps([&](int s) {
                 const R had = take_row(s), before_it = column_sums(n)[s];
                 column_sums(n)[s] = before_it + had * to_end(s);
-                if constexpr (by_number) {
-                    const R derivative = derivatives()[place(C - 1, s)];
-                    derivatives()[place(C - 1, s)] = derivative + had * (R)column_number(n)[s];
-                }
-            }
+                return had * (R)column_number(n)[s];
+            }, [&](int s, bool there, R derivative) { take_end(s, there, derivative); });
             cell_barrier();
         }
         sum.each([&](int s, int, R &v) { v *= to_end(s) * (R)column_number(n)[s]; });
@@ -824,86 +938,63 @@ template <class M> struct cell_chunk_rester {
             reals[at_threads + cell_warp()] = sum;
         cell_barrier();
         if (cell_thread() == 0) {
-            sum = derivatives()[place(C - 1, -1)];
+            sum = through(blocks, -1)[0];
             for (int i = 0; i < threads / 32; i++)
                 sum += reals[at_threads + i];
-            derivatives()[place(C - 1, -1)] = sum;
+            through(blocks, -1)[0] = sum;
         }
         cell_barrier();
     }
 
-    // y of a block's rows behind s (s = -1: behind the start), as if nothing came of later blocks.
-    __device__ void add_up(int block, int s)
+    // The derivative by the product of a block's gates, of readers in the block `reads` or at the end.
+    __device__ __forceinline__ R whole(int block, int reads) const
     {
-        R own[B], y = 0;
-        CELL_UNROLL
-        for (int i = 0; i < B; i++)
-            own[i] = block * B + i > s ? (R)derivatives()[place(block * B + i, s)] : (R)0;
-        CELL_UNROLL
-        for (int i = B - 1; i >= 0; i--) {
-            y = own[i] + (i + 1 < B ? (R)gate()[block * B + i + 1] : (R)0) * y;
-            own[i] = y;
+        R sum = 0, gap = 1;
+        for (int b = block + 1; b < reads; b++)
+            gap *= (R)tot()[b];
+        for (int adds = block - 1; adds >= -1; adds--) {
+            sum += (R)through(reads, adds)[0] * gap;
+            if (adds >= 0)
+                gap *= (R)tot()[adds];
         }
-        CELL_UNROLL
-        for (int i = 0; i < B; i++)
-            if (block * B + i > s)
-                derivatives()[place(block * B + i, s)] = own[i];
+        return sum;
     }
 
-    // y, with what comes of later blocks, times the window from behind s to the row before; into `own`.
-    __device__ void add_later(int block, int s, R (&own)[B]) const
-    {
-        R later = 0;
-        for (int b = blocks - 1; b > block; b--)
-            later = (R)gate()[b * B] * (R)derivatives()[place(b * B, s)] + (R)tot()[b] * later;
-        CELL_UNROLL
-        for (int i = 0; i < B; i++) {
-            const int t = block * B + i;
-            own[i] = 0;
-            if (t > s)
-                own[i] = ((R)derivatives()[place(t, s)] + (R)suf()[t] * later) * kept(t, s);
-        }
-    }
-    __device__ __forceinline__ R kept(int t, int s) const
-    {
-        if (s < 0)
-            return start_window()[t];
-        if (s / B == t / B)
-            return pairs()[(t - 1) * (B + 1) + s % B];
-        return front_window(t, 0, true) * (R)between()[t / B * blocks + s / B] * (R)suf()[s];
-    }
-
-    // A job is a block of rows and what was added by a row, or at the start.
+    // Four lanes have a row; each takes a fourth of the block's rows behind it, of those before it, and of the blocks
+    // that read.
     __device__ void make_gate()
     {
-        constexpr int jobs = blocks * (C + 1);
+        static_assert(blocks <= 4 && C * 4 % 32 == 0, "a lane takes one block that reads, or the end");
         add_whole();
-        for (int job = cell_thread(); job < jobs; job += threads)
-            add_up(job / (C + 1), job % (C + 1) - 1);
-        cell_barrier();
-        R own[(jobs + threads - 1) / threads][B];
-        CELL_UNROLL
-        for (int i = 0; i < (jobs + threads - 1) / threads; i++)
-            if (cell_thread() + i * threads < jobs)
-                add_later((cell_thread() + i * threads) / (C + 1), (cell_thread() + i * threads) % (C + 1) - 1, own[i]);
-        cell_barrier();
-        CELL_UNROLL
-        for (int i = 0; i < (jobs + threads - 1) / threads; i++) {
-            const int block = (cell_thread() + i * threads) / (C + 1), s = (cell_thread() + i * threads) % (C + 1) - 1;
-            CELL_UNROLL
-            for (int j = 0; j < B; j++)
-                if (block < blocks && block * B + j > s)
-                    derivatives()[place(block * B + j, s)] = own[i][j];
-        }
-        cell_barrier();
         const writer out = writes(g.decay, 0, 1);
-        for (int t = cell_thread(); t < C; t += threads) {
-            R sum = 0;
-            CELL_UNROLL_BY(8)
-            for (int s = -1; s < t; s++)
-                sum += derivatives()[place(t, s)];
-            if (t < out.lines)
-                out.one(out.at + t * out.row, t < rows.valid ? sum : (R)0);
+        CELL_UNROLL_BY(1)
+        for (int job = cell_thread(); job < C * 4; job += threads) {
+            const int row = job / 4, share = job % 4, block = row / B, first = block * B;
+            const cell_smem<R> kept = pairs() + (row > 0 ? row - 1 : 0) * (B + 1); // from a row to the one before
+            const R front = front_window(row, 0, true), behind = suf()[row];
+            R sum = block + 1 + share <= blocks ? whole(block, block + 1 + share) * front * behind : (R)0;
+            CELL_UNROLL_BY(1)
+            for (int t = row + share; t < first + B; t += 4) {
+                R reads = 0;
+                for (int part = 0; part < square::column_warps; part++)
+                    reads += earlier()[part * C + t];
+                reads *= front;
+                CELL_UNROLL_BY(1)
+                for (int s = 0; s < row - first; s++)
+                    reads += (R)inner()[t * (B + 1) + s] * (R)kept[s];
+                sum += reads * (R)pairs()[t * (B + 1) + row - first];
+            }
+            CELL_UNROLL_BY(1)
+            for (int s = share; s < row - first; s += 4) {
+                R adds = 0;
+                for (int part = 0; part < blocks; part++)
+                    adds += later()[part * C + first + s];
+                sum += adds * (R)kept[s] * behind;
+            }
+            sum += cell_shfl_xor(sum, 1);
+            sum += cell_shfl_xor(sum, 2);
+            if (share == 0 && row < out.lines)
+                out.one(out.at + row * out.row, row < rows.valid ? sum : (R)0);
         }
     }
 

@@ -27,16 +27,16 @@ template <class M> struct cell_chunk_slab {
     typedef typename Rest::matrix matrix;
     static constexpr int C = M::rows, K = Rest::K, B = CELL_CHUNK_BLOCK, blocks = C / B, line = Rest::line;
     static constexpr int along = tile::along, readers = Rest::readers, additions = Rest::additions;
-    static constexpr int half = B / 2, levels = 4;
+    static constexpr int half = B / 2;
     // Of a warp: keys, and for each key two halves of the block's rows, which its lanes share.
     static constexpr int width = along * 8, turns = (width * 2 + 31) / 32;
     static_assert(tile::down == 1, "a warp has one block of rows");
     typedef R sums[along][4]; // of a lane, as in the tile: rows row() and row() + 8, neighbours in pairs
 
     Rest &rest;
-    const int k0;     // the first key
-    const bool own;   // the warp has rows
-    const int first;  // row of its block
+    const int k0; // the first key
+    const bool own; // the warp has rows
+    const int first; // row of its block
     const int column; // and key, from k0 on
     // Gates of a lane's keys and half blocks, and the gates' gradients.
     R gate[turns][half], dgate[turns][half];
@@ -50,8 +50,14 @@ template <class M> struct cell_chunk_slab {
 
     // ---- of a lane ----
 
-    __device__ __forceinline__ int row() const { return first + cell_lane() / 4; }
-    __device__ __forceinline__ int key(int j) const { return column + j * 8 + cell_lane() % 4 * 2; }
+    __device__ __forceinline__ int row() const
+    {
+        return first + cell_lane() / 4;
+    }
+    __device__ __forceinline__ int key(int j) const
+    {
+        return column + j * 8 + cell_lane() % 4 * 2;
+    }
     // each(j, e): element e of tile j
     template <class Each> __device__ __forceinline__ static void each(Each one)
     {
@@ -85,7 +91,7 @@ template <class M> struct cell_chunk_slab {
         for (int j = 0; j < along; j++) {
             CELL_UNROLL
             for (int h = 0; h < 2; h++) {
-                const R two[2] = {x[j][h * 2], x[j][h * 2 + 1]};
+                const R two[2] = { x[j][h * 2], x[j][h * 2 + 1] };
                 cell_store_vec<2>(array + ((row() + h * 8) * line + key(j)), two);
             }
         }
@@ -165,6 +171,12 @@ template <class M> struct cell_chunk_slab {
         return rest.gate() + ((first + p) * line + k);
     }
 
+    // Whether row p of the half block that begins at `from` is above the middle of its node.
+    template <int Rows> __device__ __forceinline__ static bool above(int from, int p)
+    {
+        return Rows < half ? p / Rows % 2 != 0 : from != 0;
+    }
+
     __device__ __forceinline__ void begin_gates()
     {
         jobs([&](int i, int k, int from) {
@@ -176,29 +188,29 @@ template <class M> struct cell_chunk_slab {
         });
     }
 
-    // Windows of a level: `rows` are those of half a node.
-    __device__ __forceinline__ void make_windows(int rows)
+    // Windows of a level: Rows are those of half a node.
+    template <int Rows> __device__ __forceinline__ void make_windows()
     {
         jobs([&](int i, int k, int from) {
             const cell_smem<R> to = rest.window() + ((first + from) * line + k);
             R run = 1;
             CELL_UNROLL
             for (int p = 0; p < half; p++) { // above the middle
-                run = p % rows ? run * gate[i][p] : gate[i][p];
-                if ((from + p) / rows % 2)
+                run = p % Rows ? run * gate[i][p] : gate[i][p];
+                if (above<Rows>(from, p))
                     to[p * line] = run;
             }
             CELL_UNROLL
             for (int p = half - 1; p >= 0; p--) { // below it
-                run = (p + 1) % rows ? run * gate[i][p + 1 < half ? p + 1 : p] : (R)1;
-                if ((from + p) / rows % 2 == 0)
+                run = (p + 1) % Rows ? run * gate[i][p + 1 < half ? p + 1 : p] : (R)1;
+                if (!above<Rows>(from, p))
                     to[p * line] = run;
             }
         });
     }
 
     // Derivatives by windows of a level, which lie in flow().
-    __device__ __forceinline__ void take_windows(int rows)
+    template <int Rows> __device__ __forceinline__ void take_windows()
     {
         jobs([&](int i, int k, int from) {
             const cell_smem<R> by = rest.flow() + ((first + from) * line + k),
@@ -206,14 +218,14 @@ template <class M> struct cell_chunk_slab {
             R y = 0, run = 0;
             CELL_UNROLL
             for (int p = half - 1; p >= 0; p--) {
-                y = (R)by[p * line] + ((p + 1) % rows ? gate[i][p + 1 < half ? p + 1 : p] * y : (R)0);
-                if ((from + p) / rows % 2)
-                    dgate[i][p] += y * (p % rows ? (R)window[(p > 0 ? p - 1 : 0) * line] : (R)1);
+                y = (R)by[p * line] + ((p + 1) % Rows ? gate[i][p + 1 < half ? p + 1 : p] * y : (R)0);
+                if (above<Rows>(from, p))
+                    dgate[i][p] += y * (p % Rows ? (R)window[(p > 0 ? p - 1 : 0) * line] : (R)1);
             }
             CELL_UNROLL
             for (int p = 0; p < half; p++) {
-                run = p % rows ? gate[i][p > 0 ? p - 1 : 0] * run + (R)by[(p > 0 ? p - 1 : 0) * line] : (R)0;
-                if ((from + p) / rows % 2 == 0)
+                run = p % Rows ? gate[i][p > 0 ? p - 1 : 0] * run + (R)by[(p > 0 ? p - 1 : 0) * line] : (R)0;
+                if (!above<Rows>(from, p))
                     dgate[i][p] += run * (R)window[p * line];
             }
         });
@@ -230,7 +242,8 @@ template <class M> struct cell_chunk_slab {
             CELL_UNROLL
             for (int p = half - 1; p >= 0; p--) {
                 const int at = first + from + p;
-                y = (R)rest.flow()[at * line + k] + (from + p + 1 < B ? (R)gate_of(from + p + 1, k)[0] * y : (R)0);
+                y = (R)rest.flow()[at * line + k] +
+                    (from + p + 1 < B ? (R)gate_of(from + p + 1, k)[0] * y : (R)0);
                 dgate[i][p] += y * rest.front_window(at, k, true);
             }
         });
@@ -376,11 +389,11 @@ template <class M> struct cell_chunk_slab {
         }
     }
 
-    __device__ __forceinline__ void take_level(int level)
+    template <int Level> __device__ __forceinline__ void take_level()
     {
-        const int rows = 1 << level;
+        constexpr int level = Level, rows = 1 << level;
         cell_warp_barrier();
-        make_windows(rows);
+        make_windows<rows>();
         cell_warp_barrier();
         sums here, row_before, sum, vector, window;
         clear(here), clear(row_before);
@@ -415,7 +428,7 @@ template <class M> struct cell_chunk_slab {
             });
         }
         leave(here, row_before, rows);
-        take_windows(rows);
+        take_windows<rows>();
     }
 
     // A reader behind its row reads what the row adds.
@@ -515,9 +528,10 @@ template <class M> struct cell_chunk_slab {
             cell_warp_barrier();
             take_behind();
             take_own_rows();
-            CELL_UNROLL_BY(1)
-            for (int level = 0; level < levels; level++)
-                take_level(level);
+            take_level<0>();
+            take_level<1>();
+            take_level<2>();
+            take_level<3>();
         }
         cell_barrier();
         rest.sum_ends();

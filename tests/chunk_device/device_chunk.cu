@@ -72,6 +72,8 @@ struct Facts {
     typedef PartT Store;
     static constexpr int rows = C, keys = K, values = V, additions = Additions, reads = Reads,
                          corrected = Corrected, known = Known, before = Before, decay = Gates,
+                         rest_keys = Gates == 0 || K % 32 ? K : sizeof(RealT) == 8 ? 16 : 32,
+                         rest_values = Gates == 0 ? 2 * V : V,
                          stages = C > 32 ? 2 : 3;
 };
 

@@ -24,6 +24,7 @@ typedef enum { CHUNK_PREP, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
 /* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
 typedef struct ChunkSize {
     int keys, rows, values, stages;       /* stages: chunks that a walk has in shared memory at a time */
+    int rest_keys, rest_values;           /* that rest takes at a time */
     const Formula *when;          /* of the keys; NULL: always */
     const char *facts;            /* the name of the struct of facts in the kernels' text */
     struct {
@@ -57,12 +58,13 @@ ChunkWalks *chunk_walks(const Program *pr);
 /* What is counted: what sums are of, and what records and saved states are of; bytes of each. */
 typedef struct ChunkFacts {
     int real, part;
-    int rows, keys, values, stages;
+    int rows, keys, values, stages, rest_keys, rest_values;
     int reads, corrections, writes;       /* corrections: 0 or 1 */
     bool decays, by_key;
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
+int chunk_resident(const ChunkFacts *f);           /* blocks of rest that a multiprocessor should hold */
 int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
 int64_t chunk_record(const ChunkFacts *f);
 

@@ -106,22 +106,24 @@ static int rest_threads(const ChunkFacts *f)
 static int64_t rest(const ChunkFacts *f)
 {
     const int64_t C = f->rows, B = C / 16, threads = rest_threads(f), warps = threads / 32;
-    const int64_t K = f->keys % 32 || (f->by_key && f->real == 8) ? 16 : f->by_key || f->keys % 64 ? 32 : 64;
+    const int64_t K = f->rest_keys, V = f->rest_values, line = K + 4;
     const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections;
-    const int64_t across = warps / (B < warps ? B : warps), gates = f->by_key ? K : 1;
-    int64_t parts = readers * additions * C * pitch(f, C) + (readers + additions) * C * pitch(f, K) +
-                    (readers + additions) * C * pitch(f, f->values) + 2 * f->values * pitch(f, K);
+    const int64_t across = warps / (B < warps ? B : warps), operands = 344 + 320 * additions + 192 * f->reads;
+    int64_t parts = readers * additions * C * pitch(f, C) +
+                    (readers + additions) * C * ((f->by_key ? 2 : 1) * pitch(f, K) + pitch(f, V)) +
+                    2 * V * pitch(f, K);
     int64_t reals = (readers + 2 * additions) * C + (readers + 2 + additions) * C * across +
-                    additions * C * B + threads;
-    if (f->decays)
-        reals += (3 * C + B) * gates + 2 * C + 1;
-    if (f->decays && !f->by_key)
-        reals += C * 17 + B * B + (C + 1) * (C + 2) / 2;
-    if (f->by_key) {
-        parts += C * pitch(f, K);
-        reals += (2 * readers + 2 * additions + 2) * C * (K + 1) + (B + 1) * B * K + (B + 1) * K;
-    }
-    return carve(parts, f->part) + carve(reals, f->real);
+                    additions * C * (f->by_key ? across : B) + threads;
+    if (f->by_key)
+        reals += 5 * C * line + B * K + (B + 1) * B * K + (B + 1) * K;
+    else if (f->decays)
+        reals += 5 * C + B + 1 + 2 * C * 17 + B * B + C * (across + B) + (B + 1) * (B + 1);
+    return carve(operands, 1) + carve(parts, f->part) + carve(reals, f->real);
+}
+
+int chunk_resident(const ChunkFacts *f)
+{
+    return rest(f) <= 113 << 10 ? 2 : 1;
 }
 
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)

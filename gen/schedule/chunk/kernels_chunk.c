@@ -35,7 +35,14 @@ static const char *buffer_name(Kernel *k, int id)
     return NULL;
 }
 
-static const KernelHooks hooks = { .all_steps = true, .buffer = buffer_name };
+static int resident(const Kernel *k)
+{
+    const Printing *x = printing(k);
+    ChunkFacts f = chunk_facts(k->p, x->w->cut, x->s);
+    return x->kind == CHUNK_REST ? chunk_resident(&f) : 0;
+}
+
+static const KernelHooks hooks = { .all_steps = true, .resident = resident, .buffer = buffer_name };
 
 /* ---- where things lie ---- */
 
@@ -247,12 +254,12 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
     buf_line(out,
              "    static constexpr int rows = %d, keys = %d, values = %d, additions = %d, reads = %d, "
              "corrected = %d, known = %u, "
-             "before = %u, decay = %d, stages = %d;",
+             "before = %u, decay = %d, stages = %d, rest_keys = %d, rest_values = %d;",
              s->rows, s->keys, s->values, c->added.len, c->reads.len, c->corrected >= 0, known, before,
              c->decay < 0 ? 0
              : c->by_key  ? 2
                           : 1,
-             s->stages);
+             s->stages, s->rest_keys, s->rest_values);
     buf_line(out, "};");
     ChunkFacts f = chunk_facts(p, c, s);
     const struct {
@@ -264,7 +271,8 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
                  { "cell_chunk_back_walker<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_WALK) },
                  { "cell_chunk_rester<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_REST) },
                  { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
-                 { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) } };
+                 { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
+                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f) } };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         buf_line(out, "static_assert(%s == %lld, \"the compiler has another number\");",
                  intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
