@@ -1,9 +1,10 @@
-/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward and backward, in bf16:
- * the kernels alone, with what they cannot be faster than. Out: for each cell and size a line for each direction:
- * milliseconds of prep, of the walk, of the walk that saves states, and of both; of the walk back and of the
- * gradients of operands (rest), with the size of each gradient. They are medians with caches cold; beside each the
- * time of its bytes, read and written once, at the rate of a copy on this device; and the error of o against steps
- * in f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL being the number of one of the cells below. */
+/* chunks.cu: linear recurrences in chunks (runtime/device/cell_device_chunk*.cuh), forward and backward, in
+ * bf16: the kernels alone, with what they cannot be faster than. Out: for each cell and size a line for
+ * each direction: milliseconds of prep, of the walk, of the walk that saves states, and of both; of the
+ * walk back and of the gradients of operands (rest), with the size of each gradient. They are medians with
+ * caches cold; beside each the time of its bytes, read and written once, at the rate of a copy on this
+ * device; and the error of o against steps in f64. Needs a GPU: bench/chunks.sh compiles and runs it, CELL
+ * being the number of one of the cells below. */
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -34,20 +35,17 @@ enum { FLUSH = 256 << 20, WARM = 3, CALLS = 15 };
 #ifndef STAGES
 #define STAGES 3
 #endif
-#ifndef REST_KEYS /* that rest takes at a time, by the decay */
-#define REST_KEYS(decay) ((decay) == 2 ? 32 : 64)
-#endif
-#ifndef REST_VALUES
-#define REST_VALUES(d) 64
-#endif
-
+/* What rest takes at a time is as the compiler chooses it (gen/schedule/chunk/chunk_plan.c). */
 template <int D, bool Corrected, int Decay> struct Cell {
     typedef float Real;
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
     static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1,
                          corrected = Corrected, known = 1, before = 0, decay = Decay, stages = STAGES,
-                         rest_keys = REST_KEYS(Decay), rest_values = REST_VALUES(D);
+                         rest_keys = Decay != 2               ? D
+                                     : Corrected == (D == 64) ? 64
+                                                              : 32,
+                         rest_values = D, rest_threads = D == 64 && !(Corrected && Decay == 2) ? 256 : 512;
 };
 
 #ifndef CELL
@@ -96,8 +94,8 @@ struct Call {
     cell_bf16 *o, *saved;
     float *last;
     unsigned char *records;
-    /* Backward: the cotangents of o, what passes between the kernels, and gradients of q, k as a column, v and w
-     * as q, of the numbers as beta, and of the decay. */
+    /* Backward: the cotangents of o, what passes between the kernels, and gradients of q, k as a column, v
+     * and w as q, of the numbers as beta, and of the decay. */
     const cell_bf16 *cotangent;
     cell_bf16 *ends, *corrections, *solved, *inverse, *gradient[4];
     float *number_gradient[2], *decay_gradient;
@@ -110,20 +108,20 @@ static __device__ cell_chunk<M> place(const Call &c, int64_t of)
                   number = b * c.T * c.H + h;
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk<M> x = {};
-    const cell_row_number one = {nullptr, 0, true, 1}, beta = {c.beta + number, c.H, true, 1};
-    x.addition[0].column = {{c.k + at, row, 1, false}, M::corrected ? beta : one};
-    x.addition[0].known = {{c.v + at, row, 1, false}, one};
+    const cell_row_number one = { nullptr, 0, true, 1 }, beta = { c.beta + number, c.H, true, 1 };
+    x.addition[0].column = { { c.k + at, row, 1, false }, M::corrected ? beta : one };
+    x.addition[0].known = { { c.v + at, row, 1, false }, one };
     if (M::decay == 2) {
-        x.decay = {c.decay + at, row, 1, true};
-        x.addition[0].weight = {{c.w + at, row, 1, false}, {nullptr, 0, true, -1}};
+        x.decay = { c.decay + at, row, 1, true };
+        x.addition[0].weight = { { c.w + at, row, 1, false }, { nullptr, 0, true, -1 } };
     } else {
-        x.decay = {c.decay + number, c.H, 0, true};
-        x.addition[0].weight = {{c.k + at, row, 1, false},
-                                {M::decay ? c.decay + number : nullptr, c.H, true, -1}};
+        x.decay = { c.decay + number, c.H, 0, true };
+        x.addition[0].weight = { { c.k + at, row, 1, false },
+                                 { M::decay ? c.decay + number : nullptr, c.H, true, -1 } };
     }
-    x.read[0] = {{c.q + at, row, 1, false}, one};
-    x.result[0] = {c.o + at, row, 1, false};
-    x.to = {c.last + of * D * D, D, 1, true};
+    x.read[0] = { { c.q + at, row, 1, false }, one };
+    x.result[0] = { c.o + at, row, 1, false };
+    x.to = { c.last + of * D * D, D, 1, true };
     x.saved = c.saved ? c.saved + of * chunks * D * D : nullptr;
     x.records = c.records + of * chunks * Record::bytes;
     x.keys = x.values = D;
@@ -149,19 +147,19 @@ static __device__ cell_chunk_backward<M> place_back(const Call &c, int64_t of)
     cell_chunk_backward<M> g = {};
     g.of = place(c, of);
     g.of.inverse = c.inverse + of * chunks * 2 * M::rows * M::rows;
-    g.cotangent[0] = {c.cotangent + at, row, 1, false};
+    g.cotangent[0] = { c.cotangent + at, row, 1, false };
     g.ends = c.ends + state;
     g.corrections = c.corrections + rows, g.solved = c.solved + rows;
-    g.read[0].vector = {c.gradient[0] + at, row, 1, false};
-    g.column[0].vector = {c.gradient[1] + at, row, 1, false};
-    g.known[0].vector = {c.gradient[2] + at, row, 1, false};
+    g.read[0].vector = { c.gradient[0] + at, row, 1, false };
+    g.column[0].vector = { c.gradient[1] + at, row, 1, false };
+    g.known[0].vector = { c.gradient[2] + at, row, 1, false };
     if (M::corrected) {
-        g.weight.vector = {c.gradient[3] + at, row, 1, false};
-        g.column[0].number = {c.number_gradient[0] + number, c.H, 1, true};
-        g.weight.number = {c.number_gradient[1] + number, c.H, 1, true};
+        g.weight.vector = { c.gradient[3] + at, row, 1, false };
+        g.column[0].number = { c.number_gradient[0] + number, c.H, 1, true };
+        g.weight.number = { c.number_gradient[1] + number, c.H, 1, true };
     }
     if (M::decay)
-        g.decay = {c.decay_gradient + (M::decay == 2 ? at : number), M::decay == 2 ? row : c.H, 1, true};
+        g.decay = { c.decay_gradient + (M::decay == 2 ? at : number), M::decay == 2 ? row : c.H, 1, true };
     return g;
 }
 
@@ -172,7 +170,8 @@ static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep_again(const __
 }
 static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) back(const __grid_constant__ Call c)
 {
-    cell_chunk_walk_back<M>(place_back(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
+    cell_chunk_walk_back<M>(place_back(c, blockIdx.x / (D / M::values)),
+                            blockIdx.x % (D / M::values) * M::values);
 }
 static __global__ void __launch_bounds__(cell_chunk_rester<M>::threads, cell_chunk_rester<M>::resident)
     rest(const __grid_constant__ Call c)
@@ -227,7 +226,7 @@ static cell_bf16 rounded(float v)
 {
     uint32_t bits;
     memcpy(&bits, &v, 4);
-    return {(uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+    return { (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16) };
 }
 template <class T> static T *upload(const std::vector<T> &values)
 {
@@ -249,7 +248,10 @@ static std::vector<cell_bf16> rows_of(int64_t rows, bool unit)
     }
     return values;
 }
-static float value(float v) { return v; }
+static float value(float v)
+{
+    return v;
+}
 static float value(cell_bf16 v)
 {
     const uint32_t bits = (uint32_t)v.bits << 16;
@@ -312,26 +314,26 @@ static void run_back(Call c, char *flush, double rate)
     prep_again<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c);
     const double back_ms = median(
         [&] {
-            back<<<(unsigned)(c.B * c.H * D / M::values), CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem()>>>(
-                c);
+            back<<<(unsigned)(c.B * c.H * D / M::values), CELL_CHUNK_THREADS,
+                   cell_chunk_back_walker<M>::smem()>>>(c);
         },
         flush);
     const double rest_ms = median(
-        [&] {
-            rest<<<(unsigned)chunks, cell_chunk_rester<M>::threads, cell_chunk_rester<M>::smem()>>>(c);
-        },
+        [&] { rest<<<(unsigned)chunks, cell_chunk_rester<M>::threads, cell_chunk_rester<M>::smem()>>>(c); },
         flush);
     const double vector = (double)rows * D * 2, states = (double)chunks * D * D * 2,
                  square = (double)chunks * M::rows * M::rows * 2, number = (double)rows * 4;
     const double back_bytes = (double)chunks * Record::bytes + vector * (1 + (M::decay != 2)) +
                               M::corrected * vector * (1 + (M::decay != 2)) + states;
-    const double rest_bytes = 2 * states + vector * 7 + M::corrected * (vector * 2 + 2 * square + 4 * number) +
+    const double rest_bytes = 2 * states + vector * 7 +
+                              M::corrected * (vector * 2 + 2 * square + 4 * number) +
                               M::corrected * (M::decay == 2) * vector + (double)gates * 8 * (M::decay != 0);
     cudaFuncAttributes a;
     CHECK(cudaFuncGetAttributes(&a, (const void *)rest));
-    printf("%-26s back %.4f (%.4f)  rest %.4f (%.4f): %d registers, %zu bytes spilled, %lld shared; gradients", name,
-           back_ms, back_bytes / rate * 1e3, rest_ms, rest_bytes / rate * 1e3, a.numRegs, a.localSizeBytes,
-           (long long)cell_chunk_rester<M>::smem());
+    printf(
+        "%-26s back %.4f (%.4f)  rest %.4f (%.4f): %d registers, %zu bytes spilled, %lld shared; gradients",
+        name, back_ms, back_bytes / rate * 1e3, rest_ms, rest_bytes / rate * 1e3, a.numRegs, a.localSizeBytes,
+        (long long)cell_chunk_rester<M>::smem());
     for (int i = 0; i < 3 + M::corrected; i++)
         printf(" %.6g", size_of(c.gradient[i], rows * D));
     for (int i = 0; i < 2 * M::corrected; i++)

@@ -39,6 +39,7 @@
 //     before           bit r: read r is of S before the row
 //     rest_keys        keys that rest takes at a time: 16, 32, 64, or all; a divisor of keys
 //     rest_values      values that rest takes at a time: a multiple of 16
+//     rest_threads     of its blocks: 128, or 256 or 512 where rows are 64
 //     stages           chunks that a walk has in shared memory at a time, where Real is float: 1 to 3
 //     decay            0: none, 1: a number, 2: a number per key
 

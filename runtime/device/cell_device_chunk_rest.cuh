@@ -15,9 +15,9 @@
 //
 // Gates: let Y[t, s] be the derivative by the window G[t, s] = a_(s+1) ... a_t, S_0 and dS_C being an
 // addition in front of row 0 and a read behind the last. Then da_j = sum over s < j <= t of Y[t, s] G[t, j]
-// G[j-1, s]: products only, so that gates of 0 have their gradient too. For t and s of j's block of 16 that is
-// done pair by pair where a row has one gate, and else in halves (cell_device_chunk_slab.cuh); where t or s is
-// outside of it, the sums over rows there come first:
+// G[j-1, s]: products only, so that gates of 0 have their gradient too. For t and s of j's block of 16 that
+// is done pair by pair where a row has one gate, and else in halves (cell_device_chunk_slab.cuh); where t
+// or s is outside of it, the sums over rows there come first:
 //
 //     N[t] = sum over earlier blocks of dA[t, s] c_s (from behind s to the block), which makes df of them,
 //     pre[t] N[t] H[s] = sum over later blocks of dA[t, s] f_t (from the block to t), which makes dc of them,
@@ -28,13 +28,14 @@
 #ifndef CELL_DEVICE_CHUNK_REST_CUH
 #define CELL_DEVICE_CHUNK_REST_CUH
 
-// Fetching is called, not inlined: it is needed at many places, and code that is fetched once and run once is slow.
+// Fetching is called, not inlined: it is needed at many places, and code that is fetched once and run once
+// is slow.
 
 // Lines x Columns elements of Part as they lie, `pitch` apart; zeros from `lines` and `columns` on.
 template <class M, int Lines, int Columns, int Threads>
-__device__ __attribute__((noinline)) void
-cell_chunk_fetch_dense(cell_chunk_matrix<typename M::Part> to, const typename M::Part *p, int64_t pitch,
-                       int64_t lines, int64_t columns)
+__device__ __attribute__((noinline)) void cell_chunk_fetch_dense(cell_chunk_matrix<typename M::Part> to,
+                                                                 const typename M::Part *p, int64_t pitch,
+                                                                 int64_t lines, int64_t columns)
 {
     typedef typename M::Real R;
     constexpr int each = 16 / (int)sizeof(typename M::Part), words = Columns / each;
@@ -69,15 +70,16 @@ cell_chunk_fetch_dense(cell_chunk_matrix<typename M::Part> to, const typename M:
 
 // Rows of a vector without its numbers, elements from k0 on.
 template <class M, int Columns, int Threads>
-__device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matrix<typename M::Part> to, cell_rows v,
-                                                                cell_chunk_rows rows, int64_t k0, int64_t extent)
+__device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matrix<typename M::Part> to,
+                                                                cell_rows v, cell_chunk_rows rows, int64_t k0,
+                                                                int64_t extent)
 {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     const bool as_is = v.real ? cell_same<Part, R> : cell_same<Part, typename M::Store>;
     if (as_is && v.element == 1) {
-        cell_chunk_fetch_dense<M, M::rows, Columns, Threads>(to, (const Part *)v.at + rows.first * v.row + k0, v.row,
-                                                             rows.valid, extent - k0);
+        cell_chunk_fetch_dense<M, M::rows, Columns, Threads>(to, (const Part *)v.at + rows.first * v.row + k0,
+                                                             v.row, rows.valid, extent - k0);
         return;
     }
     CELL_UNROLL_BY(1)
@@ -95,10 +97,11 @@ template <class M> struct cell_chunk_rester {
     typedef typename M::Store Store;
     typedef cell_chunk_record<M> record;
     typedef cell_chunk_matrix<Part> matrix;
-    static constexpr int C = M::rows, V = M::rest_values, threads = M::rows >= 64 ? 256 : 128;
+    static constexpr int C = M::rows, V = M::rest_values, threads = M::rest_threads;
     static constexpr int B = CELL_CHUNK_BLOCK, blocks = C / B;
     static constexpr bool by_key = M::decay == 2, by_number = M::decay == 1;
-    static constexpr int corrections = record::corrections, readers = M::reads + corrections, additions = M::additions;
+    static constexpr int corrections = record::corrections, readers = M::reads + corrections,
+                         additions = M::additions;
     // Keys at a time.
     static constexpr int K = M::rest_keys;
     static_assert(M::keys % K == 0, "keys come in equal parts");
@@ -109,29 +112,34 @@ template <class M> struct cell_chunk_rester {
     typedef cell_chunk_tile<R, C, K, threads> keys_tile;
     static constexpr int line = K + 4; // of arrays by row and key: fragments meet few banks twice
     static constexpr int gates = by_key ? line : 1; // from those of a row to those of the next
-    static constexpr int totals = by_key ? K : 1;   // of a block's gates
+    static constexpr int totals = by_key ? K : 1; // of a block's gates
     static constexpr bool any_before = corrections || (M::before & ((1 << M::reads) - 1)) != 0;
 
-    // Matrices of Part: dA_fn with its windows and numbers [C][C], where F and what `prep` has made lie before;
-    // f and c [C][K]; y_f and d_n, of a write z [C][V]; S_0 and dS_C [V][K]; by key f and c once more [C][K],
-    // with their numbers and their windows in the block, where one of the record's lies before.
-    static constexpr int square_size = C * cell_chunk_pitch<Part>(C), keys_size = C * cell_chunk_pitch<Part>(K),
-                         values_size = C * cell_chunk_pitch<Part>(V), state_size = V * cell_chunk_pitch<Part>(K);
+    // Matrices of Part: dA_fn with its windows and numbers [C][C], where F and what `prep` has made lie
+    // before; f and c [C][K]; y_f and d_n, of a write z [C][V]; S_0 and dS_C [V][K]; by key f and c once
+    // more [C][K], with their numbers and their windows in the block, where one of the record's lies
+    // before.
+    static constexpr int square_size = C * cell_chunk_pitch<Part>(C),
+                         keys_size = C * cell_chunk_pitch<Part>(K),
+                         values_size = C * cell_chunk_pitch<Part>(V),
+                         state_size = V * cell_chunk_pitch<Part>(K);
     static constexpr int at_vectors = readers * additions * square_size,
                          at_rows = at_vectors + (readers + additions) * keys_size,
                          at_states = at_rows + (readers + additions) * values_size,
                          at_scaled = at_states + 2 * state_size,
                          part_count = at_scaled + (by_key ? (readers + additions) * keys_size : 0);
-    // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as many
-    // parts as warps share a row, or a column; one for each thread; windows. Where a row has one gate: the pairs within
-    // blocks, what is between two blocks, Y within blocks, derivatives by pre and suf in parts as above, and those
-    // by the windows between two blocks, of which the start and the end are one each. By key:
-    // windows of a level and derivatives by windows [C][line], and sums by block.
+    // Of R: numbers; gradients of numbers and derivatives by windows from the start and to the end, in as
+    // many parts as warps share a row, or a column; one for each thread; windows. Where a row has one gate:
+    // the pairs within blocks, what is between two blocks, Y within blocks, derivatives by pre and suf in
+    // parts as above, and those by the windows between two blocks, of which the start and the end are one
+    // each. By key: windows of a level and derivatives by windows [C][line], and sums by block.
     static constexpr int row_parts = C * keys_tile::column_warps, value_parts = C * values_tile::column_warps,
                          column_parts = by_key ? keys_tile::column_warps : blocks;
-    static constexpr int at_sums = (readers + 2 * additions) * C, at_known_sums = at_sums + (readers + 2) * row_parts,
+    static constexpr int at_sums = (readers + 2 * additions) * C,
+                         at_known_sums = at_sums + (readers + 2) * row_parts,
                          at_column_sums = at_known_sums + additions * value_parts,
-                         at_threads = at_column_sums + additions * C * column_parts, at_gates = at_threads + threads,
+                         at_threads = at_column_sums + additions * C * column_parts,
+                         at_gates = at_threads + threads,
                          at_pairs = at_gates + (M::decay ? 3 * C * gates + blocks * totals : 0) +
                                     (by_number ? 2 * C + 1 : 0),
                          at_between = at_pairs + (by_number ? C * (B + 1) : 0),
@@ -161,7 +169,8 @@ template <class M> struct cell_chunk_rester {
     cell_smem<Part> parts;
     cell_smem<R> reals;
 
-    __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, unsigned char *cursor, int64_t chunk_of)
+    __device__ __forceinline__ cell_chunk_rester(const cell_chunk_backward<M> &of, unsigned char *cursor,
+                                                 int64_t chunk_of)
         : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)),
           from(of.of.records + chunk_of * record::bytes)
     {
@@ -173,48 +182,99 @@ template <class M> struct cell_chunk_rester {
 
     __device__ __forceinline__ matrix scores(int f, int n) const
     {
-        return {parts + (f * additions + n) * square_size, cell_chunk_pitch<Part>(C)};
+        return { parts + (f * additions + n) * square_size, cell_chunk_pitch<Part>(C) };
     }
     __device__ __forceinline__ matrix reader_part(int f) const
     {
-        return {parts + (at_vectors + f * keys_size), cell_chunk_pitch<Part>(K)};
+        return { parts + (at_vectors + f * keys_size), cell_chunk_pitch<Part>(K) };
     }
-    __device__ __forceinline__ matrix column_part(int n) const { return reader_part(readers + n); }
+    __device__ __forceinline__ matrix column_part(int n) const
+    {
+        return reader_part(readers + n);
+    }
     __device__ __forceinline__ matrix cotangent(int f) const
     {
-        return {parts + (at_rows + f * values_size), cell_chunk_pitch<Part>(V)};
+        return { parts + (at_rows + f * values_size), cell_chunk_pitch<Part>(V) };
     }
-    __device__ __forceinline__ matrix added(int n) const { return cotangent(readers + n); }
-    __device__ __forceinline__ matrix start() const { return {parts + at_states, cell_chunk_pitch<Part>(K)}; }
+    __device__ __forceinline__ matrix added(int n) const
+    {
+        return cotangent(readers + n);
+    }
+    __device__ __forceinline__ matrix start() const
+    {
+        return { parts + at_states, cell_chunk_pitch<Part>(K) };
+    }
     __device__ __forceinline__ matrix end() const
     {
-        return {parts + (at_states + state_size), cell_chunk_pitch<Part>(K)};
+        return { parts + (at_states + state_size), cell_chunk_pitch<Part>(K) };
     }
     __device__ __forceinline__ matrix scaled(int i) const // readers, then columns
     {
-        return {parts + (at_scaled + i * keys_size), cell_chunk_pitch<Part>(K)};
+        return { parts + (at_scaled + i * keys_size), cell_chunk_pitch<Part>(K) };
     }
-    __device__ __forceinline__ matrix of_record() const { return scaled(0); }
+    __device__ __forceinline__ matrix of_record() const
+    {
+        return scaled(0);
+    }
 
-    __device__ __forceinline__ cell_smem<R> number(int i) const { return reals + i * C; } // readers, then columns
-    __device__ __forceinline__ cell_smem<R> reader_number(int f) const { return number(f); }
-    __device__ __forceinline__ cell_smem<R> column_number(int n) const { return number(readers + n); }
-    __device__ __forceinline__ cell_smem<R> known_number(int n) const { return reals + (readers + additions + n) * C; }
-    __device__ __forceinline__ cell_smem<R> reader_sums(int f) const { return reals + (at_sums + f * row_parts); }
-    __device__ __forceinline__ cell_smem<R> row_sums() const { return reader_sums(readers); }
-    __device__ __forceinline__ cell_smem<R> known_sums(int n) const { return reals + (at_known_sums + n * value_parts); }
+    __device__ __forceinline__ cell_smem<R> number(int i) const
+    {
+        return reals + i * C;
+    } // readers, then columns
+    __device__ __forceinline__ cell_smem<R> reader_number(int f) const
+    {
+        return number(f);
+    }
+    __device__ __forceinline__ cell_smem<R> column_number(int n) const
+    {
+        return number(readers + n);
+    }
+    __device__ __forceinline__ cell_smem<R> known_number(int n) const
+    {
+        return reals + (readers + additions + n) * C;
+    }
+    __device__ __forceinline__ cell_smem<R> reader_sums(int f) const
+    {
+        return reals + (at_sums + f * row_parts);
+    }
+    __device__ __forceinline__ cell_smem<R> row_sums() const
+    {
+        return reader_sums(readers);
+    }
+    __device__ __forceinline__ cell_smem<R> known_sums(int n) const
+    {
+        return reals + (at_known_sums + n * value_parts);
+    }
     __device__ __forceinline__ cell_smem<R> column_sums(int n) const
     {
         return reals + (at_column_sums + n * C * column_parts);
     }
-    // Products of gates: gate[t], pre[t] up to t and suf[t] behind it, in their block, tot[block]; start[t] in front
-    // of t and end[t] behind it.
-    __device__ __forceinline__ cell_smem<R> gate() const { return reals + at_gates; }
-    __device__ __forceinline__ cell_smem<R> pre() const { return gate() + C * gates; }
-    __device__ __forceinline__ cell_smem<R> suf() const { return gate() + 2 * C * gates; }
-    __device__ __forceinline__ cell_smem<R> tot() const { return gate() + 3 * C * gates; }
-    __device__ __forceinline__ cell_smem<R> start_window() const { return tot() + blocks * totals; }
-    __device__ __forceinline__ cell_smem<R> end_window() const { return start_window() + C + 1; }
+    // Products of gates: gate[t], pre[t] up to t and suf[t] behind it, in their block, tot[block]; start[t]
+    // in front of t and end[t] behind it.
+    __device__ __forceinline__ cell_smem<R> gate() const
+    {
+        return reals + at_gates;
+    }
+    __device__ __forceinline__ cell_smem<R> pre() const
+    {
+        return gate() + C * gates;
+    }
+    __device__ __forceinline__ cell_smem<R> suf() const
+    {
+        return gate() + 2 * C * gates;
+    }
+    __device__ __forceinline__ cell_smem<R> tot() const
+    {
+        return gate() + 3 * C * gates;
+    }
+    __device__ __forceinline__ cell_smem<R> start_window() const
+    {
+        return tot() + blocks * totals;
+    }
+    __device__ __forceinline__ cell_smem<R> end_window() const
+    {
+        return start_window() + C + 1;
+    }
     // Of a reader of row t: up to t, or to the row before.
     __device__ __forceinline__ R front_window(int t, int k, bool before_it) const
     {
@@ -222,28 +282,67 @@ template <class M> struct cell_chunk_rester {
             return pre()[t * gates + k];
         return t % B ? (R)pre()[(t - 1) * gates + k] : (R)1;
     }
-    __device__ __forceinline__ cell_smem<R> pairs() const { return reals + at_pairs; }         // [C][B + 1]
-    __device__ __forceinline__ cell_smem<R> between() const { return reals + at_between; }     // [block][earlier block]
-    __device__ __forceinline__ cell_smem<R> inner() const { return reals + at_inner; }     // [C][B + 1], as pairs
-    __device__ __forceinline__ cell_smem<R> earlier() const { return reals + at_earlier; } // [part][C]
-    __device__ __forceinline__ cell_smem<R> later() const { return reals + at_later; }     // [block that reads][C]
+    __device__ __forceinline__ cell_smem<R> pairs() const
+    {
+        return reals + at_pairs;
+    } // [C][B + 1]
+    __device__ __forceinline__ cell_smem<R> between() const
+    {
+        return reals + at_between;
+    } // [block][earlier block]
+    __device__ __forceinline__ cell_smem<R> inner() const
+    {
+        return reals + at_inner;
+    } // [C][B + 1], as pairs
+    __device__ __forceinline__ cell_smem<R> earlier() const
+    {
+        return reals + at_earlier;
+    } // [part][C]
+    __device__ __forceinline__ cell_smem<R> later() const
+    {
+        return reals + at_later;
+    } // [block that reads][C]
     // Of additions of a block, or the start, -1, and readers of a later one, or the end.
     __device__ __forceinline__ cell_smem<R> through(int reads, int adds) const
     {
         return reals + (at_through + reads * (blocks + 1) + adds + 1);
     }
     // [C][line]: windows of a level, and derivatives by windows
-    __device__ __forceinline__ cell_smem<R> window() const { return reals + at_values; }
-    __device__ __forceinline__ cell_smem<R> flow() const { return window() + C * line; }
-    __device__ __forceinline__ cell_smem<R> across() const { return reals + at_across; } // [block or end][earlier][K]
-    __device__ __forceinline__ cell_smem<R> ends() const { return reals + at_ends; }     // [block or start][K]
+    __device__ __forceinline__ cell_smem<R> window() const
+    {
+        return reals + at_values;
+    }
+    __device__ __forceinline__ cell_smem<R> flow() const
+    {
+        return window() + C * line;
+    }
+    __device__ __forceinline__ cell_smem<R> across() const
+    {
+        return reals + at_across;
+    } // [block or end][earlier][K]
+    __device__ __forceinline__ cell_smem<R> ends() const
+    {
+        return reals + at_ends;
+    } // [block or start][K]
 
     // ---- operands ----
 
-    __device__ __forceinline__ static constexpr bool is_read(int f) { return f < M::reads; }
-    __device__ __forceinline__ static constexpr bool before(int f) { return !is_read(f) || (M::before >> f & 1); }
-    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s) { return before(f) ? s < t : s <= t; }
-    __device__ __forceinline__ static constexpr bool given(int n) { return M::known >> n & 1; }
+    __device__ __forceinline__ static constexpr bool is_read(int f)
+    {
+        return f < M::reads;
+    }
+    __device__ __forceinline__ static constexpr bool before(int f)
+    {
+        return !is_read(f) || (M::before >> f & 1);
+    }
+    __device__ __forceinline__ static constexpr bool sees(int f, int t, int s)
+    {
+        return before(f) ? s < t : s <= t;
+    }
+    __device__ __forceinline__ static constexpr bool given(int n)
+    {
+        return M::known >> n & 1;
+    }
     __device__ __forceinline__ const cell_chunk_vector &reader(int f) const
     {
         return is_read(f) ? x.read[f] : x.addition[0].weight;
@@ -281,13 +380,15 @@ template <class M> struct cell_chunk_rester {
     }
     // Rows of a vector without its numbers, elements from k0 on.
     template <int Columns>
-    __device__ __forceinline__ void fetch_rows(const matrix &to, const cell_rows &v, int64_t k0, int64_t extent)
+    __device__ __forceinline__ void fetch_rows(const matrix &to, const cell_rows &v, int64_t k0,
+                                               int64_t extent)
     {
         cell_chunk_fetch_rows<M, Columns, threads>(to, v, rows, k0, extent);
     }
     __device__ __forceinline__ void fetch_state(const matrix &to, const Part *states, int64_t k0, int64_t v0)
     {
-        fetch_dense<V, K>(to, states + (chunk * x.values + v0) * x.keys + k0, x.keys, x.values - v0, x.keys - k0);
+        fetch_dense<V, K>(to, states + (chunk * x.values + v0) * x.keys + k0, x.keys, x.values - v0,
+                          x.keys - k0);
     }
     // dR lies by value.
     __device__ __forceinline__ void fetch_corrections(int64_t v0)
@@ -322,12 +423,24 @@ template <class M> struct cell_chunk_rester {
     {
         fetch_dense<C, C>(scores(f, n), m, C, C, C);
     }
-    __device__ __forceinline__ const Part *record_part(int at) const { return (const Part *)(from + at); }
-    __device__ __forceinline__ R record_number(int at, int t) const { return ((const R *)(from + at))[t]; }
+    __device__ __forceinline__ const Part *record_part(int at) const
+    {
+        return (const Part *)(from + at);
+    }
+    __device__ __forceinline__ R record_number(int at, int t) const
+    {
+        return ((const R *)(from + at))[t];
+    }
 
     // Whether all values, or all keys too, are fetched once, in front of everything.
-    __device__ __forceinline__ bool one_values() const { return x.values <= V; }
-    __device__ __forceinline__ static constexpr bool one_keys() { return M::keys == K; }
+    __device__ __forceinline__ bool one_values() const
+    {
+        return x.values <= V;
+    }
+    __device__ __forceinline__ static constexpr bool one_keys()
+    {
+        return M::keys == K;
+    }
 
     __device__ void fetch_all()
     {
@@ -371,7 +484,8 @@ template <class M> struct cell_chunk_rester {
 
     // ---- windows ----
 
-    // Of gates of the keys from k0 on, or of one gate a row: 1 behind the rows and behind K. A barrier is behind it.
+    // Of gates of the keys from k0 on, or of one gate a row: 1 behind the rows and behind K. A barrier is
+    // behind it.
     __device__ void make_windows(int k0)
     {
         const cell_rows decay = x.decay;
@@ -382,7 +496,9 @@ template <class M> struct cell_chunk_rester {
             R own[B], run = 1;
             CELL_UNROLL
             for (int i = 0; i < B; i++)
-                own[i] = block * B + i < valid && k < left ? cell_rows_load<M>(decay, row + block * B + i, k0 + k) : (R)1;
+                own[i] = block * B + i < valid && k < left
+                             ? cell_rows_load<M>(decay, row + block * B + i, k0 + k)
+                             : (R)1;
             CELL_UNROLL
             for (int i = 0; i < B; i++) {
                 run *= own[i];
@@ -448,7 +564,10 @@ template <class M> struct cell_chunk_rester {
     {
         return by_number ? (R)start_window()[t + (before(f) ? 0 : 1)] : (R)1;
     }
-    __device__ __forceinline__ R to_end(int s) const { return by_number ? (R)end_window()[s] : (R)1; }
+    __device__ __forceinline__ R to_end(int s) const
+    {
+        return by_number ? (R)end_window()[s] : (R)1;
+    }
 
     __device__ void load_numbers()
     {
@@ -459,7 +578,8 @@ template <class M> struct cell_chunk_rester {
             CELL_UNROLL_BY(1)
             for (int n = 0; n < additions; n++) {
                 column_number(n)[t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
-                known_number(n)[t] = given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
+                known_number(n)[t] =
+                    given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
             }
         }
         for (int n = cell_thread(); n < at_gates - at_sums; n += threads)
@@ -551,8 +671,8 @@ template <class M> struct cell_chunk_rester {
     struct writer {
         unsigned char *at;
         int64_t row, element; // bytes
-        bool real, two;       // of R; neighbours go together
-        int lines, left;      // rows that there are, and elements
+        bool real, two; // of R; neighbours go together
+        int lines, left; // rows that there are, and elements
 
         __device__ __forceinline__ void one(unsigned char *p, R v) const
         {
@@ -568,7 +688,7 @@ template <class M> struct cell_chunk_rester {
                 return;
             unsigned char *const line = at + t * row;
             if (two && k + 1 < left) {
-                const R pair[2] = {a, b};
+                const R pair[2] = { a, b };
                 if (real)
                     cell_store_vec<2>((R *)line + k, pair);
                 else
@@ -586,13 +706,13 @@ template <class M> struct cell_chunk_rester {
         const int size = to.real ? (int)sizeof(R) : (int)sizeof(Store);
         const int64_t row = to.row * size, left = x.steps - rows.first, there = extent - k0;
         unsigned char *const at = (unsigned char *)to.at + rows.first * row + k0 * to.element * size;
-        return {at,
-                row,
-                to.element * size,
-                to.real,
-                to.element == 1 && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
-                !to.at ? 0 : (int)(left < C ? left : C),
-                (int)(there < most ? there : most)};
+        return { at,
+                 row,
+                 to.element * size,
+                 to.real,
+                 to.element == 1 && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
+                 !to.at ? 0 : (int)(left < C ? left : C),
+                 (int)(there < most ? there : most) };
     }
 
     __device__ void put_known(int n, values_tile &sum, int64_t v0)
@@ -674,8 +794,8 @@ template <class M> struct cell_chunk_rester {
         sum.store(scores(f, n));
     }
 
-    // Where a row has one gate or none: the same, and what the windows and the numbers have of it. The derivative
-    // by them is dA o f c'. A window of a reader before its row ends at the row before.
+    // Where a row has one gate or none: the same, and what the windows and the numbers have of it. The
+    // derivative by them is dA o f c'. A window of a reader before its row ends at the row before.
     __device__ void take_scores(square &dA, int f, int n, bool of_reader, bool of_column)
     {
         square raw;
@@ -704,7 +824,8 @@ template <class M> struct cell_chunk_rester {
     // The same for the warp's block of rows. dA becomes the score, raw what the numbers have of it.
     __device__ __forceinline__ void take_block(square &dA, square &raw, int f, int n)
     {
-        static_assert(square::down == 1 && (blocks == 1 || square::along % 2 == 0), "a warp has whole blocks");
+        static_assert(square::down == 1 && (blocks == 1 || square::along % 2 == 0),
+                      "a warp has whole blocks");
         const int block = square::block(0);
         R from_earlier[2] = {}, pair_sum = 0;
         CELL_UNROLL
@@ -834,8 +955,8 @@ template <class M> struct cell_chunk_rester {
         return sum;
     }
 
-    // own(row) of each row, and where a row has one gate take(row, whether there is one, what own() gave) by all
-    // lanes of a warp.
+    // own(row) of each row, and where a row has one gate take(row, whether there is one, what own() gave)
+    // by all lanes of a warp.
     template <class Own, class Take> __device__ __forceinline__ void rows_by_warps(Own own, Take take)
     {
         for (int t = cell_thread(); t < (C + 31) / 32 * 32; t += threads) {
@@ -876,11 +997,13 @@ template <class M> struct cell_chunk_rester {
         add_reader_start(sum, f, k0);
         if (by_number || reader_result(f).number.at) {
             sum_rows(sum, reader_part(f));
-            rows_by_warps([&](int t) {
-                const R had = take_row(t), before_it = reader_sums(f)[t];
-                reader_sums(f)[t] = before_it + had * from_start(f, t);
-                return had * (R)reader_number(f)[t];
-            }, [&](int t, bool there, R derivative) { take_start(f, t, there, derivative); });
+            rows_by_warps(
+                [&](int t) {
+                    const R had = take_row(t), before_it = reader_sums(f)[t];
+                    reader_sums(f)[t] = before_it + had * from_start(f, t);
+                    return had * (R)reader_number(f)[t];
+                },
+                [&](int t, bool there, R derivative) { take_start(f, t, there, derivative); });
             cell_barrier();
         }
         sum.each([&](int t, int, R &s) { s *= from_start(f, t) * (R)reader_number(f)[t]; });
@@ -901,11 +1024,13 @@ template <class M> struct cell_chunk_rester {
         add_column_end(sum, n, k0);
         if (by_number || g.column[n].number.at) {
             sum_rows(sum, column_part(n));
-            rows_by_warps([&](int s) {
-                const R had = take_row(s), before_it = column_sums(n)[s];
-                column_sums(n)[s] = before_it + had * to_end(s);
-                return had * (R)column_number(n)[s];
-            }, [&](int s, bool there, R derivative) { take_end(s, there, derivative); });
+            rows_by_warps(
+                [&](int s) {
+                    const R had = take_row(s), before_it = column_sums(n)[s];
+                    column_sums(n)[s] = before_it + had * to_end(s);
+                    return had * (R)column_number(n)[s];
+                },
+                [&](int s, bool there, R derivative) { take_end(s, there, derivative); });
             cell_barrier();
         }
         sum.each([&](int s, int, R &v) { v *= to_end(s) * (R)column_number(n)[s]; });
@@ -960,8 +1085,8 @@ template <class M> struct cell_chunk_rester {
         return sum;
     }
 
-    // Four lanes have a row; each takes a fourth of the block's rows behind it, of those before it, and of the blocks
-    // that read.
+    // Four lanes have a row; each takes a fourth of the block's rows behind it, of those before it, and of
+    // the blocks that read.
     __device__ void make_gate()
     {
         static_assert(blocks <= 4 && C * 4 % 32 == 0, "a lane takes one block that reads, or the end");
@@ -970,7 +1095,8 @@ template <class M> struct cell_chunk_rester {
         CELL_UNROLL_BY(1)
         for (int job = cell_thread(); job < C * 4; job += threads) {
             const int row = job / 4, share = job % 4, block = row / B, first = block * B;
-            const cell_smem<R> kept = pairs() + (row > 0 ? row - 1 : 0) * (B + 1); // from a row to the one before
+            const cell_smem<R> kept =
+                pairs() + (row > 0 ? row - 1 : 0) * (B + 1); // from a row to the one before
             const R front = front_window(row, 0, true), behind = suf()[row];
             R sum = block + 1 + share <= blocks ? whole(block, block + 1 + share) * front * behind : (R)0;
             CELL_UNROLL_BY(1)
@@ -1006,8 +1132,8 @@ template <class M> struct cell_chunk_rester {
         cell_barrier();
         CELL_UNROLL_BY(1)
         for (int i = 0; i < readers + additions; i++)
-            fetch_rows<K>(reader_part(i), i < readers ? reader(i).vector : x.addition[i - readers].column.vector, k0,
-                          x.keys);
+            fetch_rows<K>(reader_part(i),
+                          i < readers ? reader(i).vector : x.addition[i - readers].column.vector, k0, x.keys);
         if (one_values()) {
             fetch_state(start(), x.saved, k0, 0);
             fetch_state(end(), g.ends, k0, 0);
@@ -1035,7 +1161,8 @@ template <class M> struct cell_chunk_rester {
                 cell_load_vec<2>(two, from.place(t, k));
                 CELL_UNROLL
                 for (int e = 0; e < 2; e++)
-                    two[e] *= by * (i < readers ? front_window(t, k + e, before(i)) : (R)suf()[t * line + k + e]);
+                    two[e] *=
+                        by * (i < readers ? front_window(t, k + e, before(i)) : (R)suf()[t * line + k + e]);
                 cell_store_vec<2>(to.place(t, k), two);
             }
         }
@@ -1090,7 +1217,8 @@ template <class M> struct cell_chunk_rester {
     // ---- all ----
 
     // Gradients of the numbers, whose sums lie in `count` parts.
-    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number, cell_smem<R> sums, int count)
+    __device__ void put_number(const cell_chunk_gradient &to, const cell_row_number &number,
+                               cell_smem<R> sums, int count)
     {
         for (int t = cell_thread(); to.number.at && t < C && rows.first + t < x.steps; t += threads) {
             R sum = 0;
@@ -1121,8 +1249,8 @@ template <class M> struct cell_chunk_rester {
         CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)
             CELL_UNROLL_BY(1)
-            for (int n = 0; n < additions; n++)
-                make_scores(f, n);
+        for (int n = 0; n < additions; n++)
+            make_scores(f, n);
         cell_barrier();
         CELL_UNROLL_BY(1)
         for (int k0 = 0; k0 < M::keys; k0 += K) {
@@ -1173,7 +1301,7 @@ template <class M> struct cell_chunk_rester {
                 clear(g.known[n], x.values);
         }
         if constexpr (M::decay != 0)
-            clear({g.decay, {}}, by_key ? x.keys : 1);
+            clear({ g.decay, {} }, by_key ? x.keys : 1);
     }
 };
 

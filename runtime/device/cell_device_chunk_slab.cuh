@@ -1,16 +1,17 @@
-// Gradients of vectors and gates where a row has a gate for each key, of some keys at a time: a part of `rest`
-// (cell_device_chunk_rest.cuh, which has the equations).
+// Gradients of vectors and gates where a row has a gate for each key, of some keys at a time: a part of
+// `rest` (cell_device_chunk_rest.cuh, which has the equations).
 //
 // A warp has one block of 16 rows and some of the keys. What its rows and rows of other blocks have of one
 // another goes through the block's ends, as in cell_device_chunk_rest.cuh. Two rows of one block are in the
-// upper and the lower half of one node of a tree of halves; a node of level l has 2^(l + 1) rows. Between them
-// lies the middle of that node:
+// upper and the lower half of one node of a tree of halves; a node of level l has 2^(l + 1) rows. Between
+// them lies the middle of that node:
 //
-//     G[t, s] = window[t] window[s]        window[t] = a_middle ... a_t above it, window[s] = a_(s+1) ... a_(middle-1)
+//     G[t, s] = window[t] window[s]
+//     window[t] = a_middle ... a_t above it       window[s] = a_(s+1) ... a_(middle-1) below it
 //
 // So each level is a product of dA, where it has pairs of that level, and of vectors times windows; each row
-// has one window a level, as it is in one half. With N[t] and H[s] the sums of a level, over rows of the other
-// half:
+// has one window a level, as it is in one half. With N[t] and H[s] the sums of a level, over rows of the
+// other half:
 //
 //     df[t] += window[t] N[t]       f N: the derivative by window[t]
 //     dc[s] += window[s] H[s]       c H: the derivative by window[s]
@@ -96,7 +97,8 @@ template <class M> struct cell_chunk_slab {
             }
         }
     }
-    // Windows that end at a reader's row, or, before it, at the row before; 1 where `rows` rows begin with it.
+    // Windows that end at a reader's row, or, before it, at the row before; 1 where `rows` rows begin with
+    // it.
     __device__ __forceinline__ void get_windows(sums &x, cell_smem<R> array, bool before_it, int rows) const
     {
         CELL_UNROLL
@@ -286,8 +288,8 @@ template <class M> struct cell_chunk_slab {
         });
     }
 
-    // Into flow(): derivatives by windows that end at the lane's rows, and by those that end a row before, where
-    // there is one: not where `rows` rows begin.
+    // Into flow(): derivatives by windows that end at the lane's rows, and by those that end a row before,
+    // where there is one: not where `rows` rows begin.
     __device__ __forceinline__ void leave(const sums &here, const sums &row_before, int rows)
     {
         cell_warp_barrier();

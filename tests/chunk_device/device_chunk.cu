@@ -74,6 +74,7 @@ struct Facts {
                          corrected = Corrected, known = Known, before = Before, decay = Gates,
                          rest_keys = Gates == 0 || K % 32 ? K : sizeof(RealT) == 8 ? 16 : 32,
                          rest_values = Gates == 0 ? 2 * V : V,
+                         rest_threads = C < 64 ? 128 : Gates == 2 ? 512 : 256,
                          stages = C > 32 ? 2 : 3;
 };
 

@@ -194,6 +194,7 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s)
                          .stages = s->stages,
                          .rest_keys = s->rest_keys,
                          .rest_values = s->rest_values,
+                         .rest_threads = s->rest_threads,
                          .reads = c->reads.len,
                          .corrections = corrections,
                          .writes = c->added.len - corrections,
@@ -227,22 +228,34 @@ static int equal_part(int all, int most)
     return part;
 }
 
-/* What rest takes at a time, of what fits. Measured on an H200: all keys and values at once are best, though a
- * multiprocessor then holds one block (128 x 128: 0.86 ms, by 64 x 64 1.37); else as many of one as of the other.
- * Where a row has a gate for each key, all values count more than keys (128 x 128: all values by 32 keys 3.0 ms,
- * by 16 3.8, 64 values by 32 keys 4.1; 64 x 64: by 32 keys 0.64, by 16 1.12). */
+/* Blocks of rest for so many keys and values at a time: 256 threads where a multiprocessor holds two of
+ * them, or with `one` set 512, which fill it by themselves. In double a thread needs the registers of two.
+ * */
+static bool rest_fits(const Plan *p, const ChunkCut *c, ChunkSize *s, int keys, bool one, int64_t limit)
+{
+    s->rest_keys = equal_part(s->keys, keys);
+    s->rest_threads = s->rows < 64 ? 128 : one && p->compute != DT_F64 ? 512 : 256;
+    ChunkFacts f = chunk_facts(p, c, s);
+    return chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && (one || chunk_resident(&f) > 1);
+}
+
+/* What rest takes at a time, of what fits. Measured on an H200, in bf16: all keys and values at once are
+ * best, though a multiprocessor then holds one block (delta of 128 x 128: 0.84 ms, by 64 x 64 1.37; gated
+ * 1.12 and 1.71); else as many of one as of the other. Where a row has a gate for each key, all values
+ * count more than keys, and two blocks more than more keys (GLA of 64 x 64: two of 32 keys 0.64, one of 64
+ * 0.75; KDA, where two do not fit: one of 64 keys 1.05, of 32 1.30; 128 x 128: all values by 64 keys 1.45,
+ * by 32 1.79). */
 static void choose_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
 {
     int values = c->n_values->is_const ? (int)((c->n_values->value + 15) / 16 * 16) : 64;
-    int most_keys = c->by_key && p->compute == DT_F64 ? 16 : 32;
     for (int most = s->keys > values ? s->keys : values; most >= 16; most = most > 64 ? 64 : most / 2) {
         s->rest_values = values < most ? values : most;
-        for (int keys = c->by_key ? most_keys : most; keys >= 16; keys = c->by_key ? keys / 2 : 0) {
-            s->rest_keys = equal_part(s->keys, keys);
-            ChunkFacts f = chunk_facts(p, c, s);
-            if (chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit)
+        bool narrow = c->by_key && p->compute == DT_F64;
+        if (rest_fits(p, c, s, narrow ? 16 : c->by_key ? 32 : most, false, limit))
+            return;
+        for (int keys = narrow ? 16 : c->by_key ? 64 : most; keys >= 16; keys = c->by_key ? keys / 2 : 0)
+            if (rest_fits(p, c, s, keys, true, limit))
                 return;
-        }
     }
 }
 

@@ -11,11 +11,11 @@
 enum { CHUNK_THREADS = 128, CHUNK_KEYS = 256, CHUNK_PADDED = 5 };
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
-/* Where the schedule is not forced: elements of a head's state, of tensors of bf16 and of others, and steps of a
- * call, from which on chunks take the call. Measured on an H200 (bench/results/h200-chunk.txt), forward and
- * backward, against tile: bf16, 64 x 128 1.9 times as fast, 128 x 128 2.5 to 8 times, 64 x 64 0.4 to 1.4; f32,
- * 128 x 128 2.5 to 2.8, 64 x 64 0.7; 128 x 128 with 256 steps as fast (forward alone twice), with 16 half as
- * fast. */
+/* Where the schedule is not forced: elements of a head's state, of tensors of bf16 and of others, and steps
+ * of a call, from which on chunks take the call. Measured on an H200 (bench/results/h200-chunk.txt),
+ * forward and backward, against tile: bf16, 64 x 128 1.9 times as fast, 128 x 128 2.5 to 8 times, 64 x 64
+ * 0.4 to 1.4; f32, 128 x 128 2.5 to 2.8, 64 x 64 0.7; 128 x 128 with 256 steps as fast (forward alone
+ * twice), with 16 half as fast. */
 enum { CHUNK_PAYS_NARROW = 64 * 128, CHUNK_PAYS_WIDE = 128 * 128, CHUNK_PAYS_STEPS = 256 };
 
 /* Kernels of a direction in their order. REST: backward only. */
@@ -24,7 +24,7 @@ typedef enum { CHUNK_PREP, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
 /* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
 typedef struct ChunkSize {
     int keys, rows, values, stages;       /* stages: chunks that a walk has in shared memory at a time */
-    int rest_keys, rest_values;           /* that rest takes at a time */
+    int rest_keys, rest_values, rest_threads;     /* that rest takes at a time, and of its blocks */
     const Formula *when;          /* of the keys; NULL: always */
     const char *facts;            /* the name of the struct of facts in the kernels' text */
     struct {
@@ -58,7 +58,7 @@ ChunkWalks *chunk_walks(const Program *pr);
 /* What is counted: what sums are of, and what records and saved states are of; bytes of each. */
 typedef struct ChunkFacts {
     int real, part;
-    int rows, keys, values, stages, rest_keys, rest_values;
+    int rows, keys, values, stages, rest_keys, rest_values, rest_threads;
     int reads, corrections, writes;       /* corrections: 0 or 1 */
     bool decays, by_key;
 } ChunkFacts;

@@ -98,14 +98,9 @@ static int64_t walk_back(const ChunkFacts *f)
            matrix(f, f->rows, staged);
 }
 
-static int rest_threads(const ChunkFacts *f)
-{
-    return f->rows >= 64 ? 256 : 128;
-}
-
 static int64_t rest(const ChunkFacts *f)
 {
-    const int64_t C = f->rows, B = C / 16, threads = rest_threads(f), warps = threads / 32;
+    const int64_t C = f->rows, B = C / 16, threads = f->rest_threads, warps = threads / 32;
     const int64_t K = f->rest_keys, V = f->rest_values, line = K + 4;
     const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections;
     const int64_t across = warps / (B < warps ? B : warps), operands = 344 + 320 * additions + 192 * f->reads;
@@ -129,7 +124,7 @@ int chunk_resident(const ChunkFacts *f)
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)
 {
     if (kind == CHUNK_REST)
-        return rest_threads(f);
+        return f->rest_threads;
     bool pairs = kind == CHUNK_WALK && direction == FORWARD && f->real == 4 && f->values > 32;
     return pairs ? f->values * 4 : CHUNK_THREADS;
 }
