@@ -515,7 +515,8 @@ static const Reason *cut(Module *m)
     return why;
 }
 
-/* One state; a normaliser beside it was not measured. In f64 it was not either. */
+/* One state, one update of it in a step, one read: a normaliser beside it, a state that goes step by step
+ * before it, and several rows or queries were not measured. In f64 nothing was. */
 static bool pays(const Module *m, int storage)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
@@ -524,8 +525,9 @@ static bool pays(const Module *m, int storage)
             return false;
     const ChunkCut *c = cuts->data;
     int64_t least = storage == DT_BF16 ? CHUNK_PAYS_NARROW : CHUNK_PAYS_WIDE;
-    return storage != DT_F64 && cuts->len == 1 && c->n_keys->is_const && c->n_values->is_const &&
-           c->n_keys->value <= CHUNK_KEYS && c->n_keys->value * c->n_values->value >= least;
+    return storage != DT_F64 && cuts->len == 1 && c->updates == 1 && c->reads.len == 1 &&
+           c->n_keys->is_const && c->n_values->is_const && c->n_keys->value <= CHUNK_KEYS &&
+           c->n_keys->value * c->n_values->value >= least;
 }
 
 const Schedule chunk_schedule = { .name = "chunk",
