@@ -47,9 +47,6 @@ const KirExpr *cpu_divide(Code *x, const char *name, const KirExpr *a, const Kir
 /* Loops over indices, whose names begin with `prefix`; lanes: the turns of the last depend on no other. */
 int cpu_open_indices(Code *x, const IndexId *axes, int n, const char *prefix, bool lanes, KirOpen *open);
 void cpu_close_all(Code *x, const KirOpen *open, int n);
-/* Declares an array's value at the indices in scope, and stores it where it is kept; forgotten with
- * `kept`. */
-void cpu_element(Code *x, NodeId id, Named *kept);
 /* The indices of a group's first array are kept, for the others (Code.own). */
 void cpu_keep_axes(Code *x, NodeId first, int naxes);
 void cpu_bind_axes(Code *x, NodeId array, int naxes);

@@ -1,5 +1,5 @@
-/* cpu_code.c: what the kernels for the CPU share: the frame around one, loops over its items and over
- * indices, and a value's element. In comes a kernel of a plan; out goes a tree that was verified and
+/* cpu_code.c: what the kernels for the CPU share: the frame around one, and loops over its items and over
+ * indices. In comes a kernel of a plan; out goes a tree that was verified and
  * printed as C. */
 #include <string.h>
 
@@ -54,19 +54,6 @@ void cpu_close_all(Code *x, const KirOpen *open, int n)
 {
     while (n > 0)
         kir_close(x->kir, open[--n]);
-}
-
-void cpu_element(Code *x, NodeId id, Named *kept)
-{
-    Named named = { 0 };
-    code_comment(x, id);
-    const KirExpr *v = code_value(x, k_node(x->k, id)->args[0], &named);
-    const KirExpr *name = kir_let(x->kir, k_local(x->k, "a", id), code_real(x), v);
-    code_forget(x, &named);
-    x->value[id] = name;
-    vec_push(x->k->p->m->arena, kept, id);
-    if (k_is_stored(x->k, id))
-        code_store(x, id, name);
 }
 
 void cpu_keep_axes(Code *x, NodeId first, int naxes)

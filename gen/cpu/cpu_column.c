@@ -124,7 +124,7 @@ static void sums(Code *x)
     const KirExpr *end = code_let(x, "end", code_binary(x, KB_DIV, next, chunks));
     for (int i = 0; i < g->arrays.len; i++)
         sum[i] = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x),
-                           g->naxes ? CPU_COLUMNS : 1, true);
+                           code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
     KirOpen loop = code_for(x, "row", begin, end, code_int(x, 1), &row);
     code_split_row(x, row);
     add_terms(x, &at, sum);
@@ -153,7 +153,8 @@ static void totals(Code *x)
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
         const KirExpr *sum =
-            kir_array(x->kir, k_local(x->k, "sum", id), code_real(x), g->naxes ? CPU_COLUMNS : 1, true);
+            kir_array(x->kir, k_local(x->k, "sum", id), code_real(x),
+                      code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
         KirOpen parts =
             code_for(x, names_fresh(&x->k->locals, "part"), code_int(x, 0), chunks, code_int(x, 1), &chunk);
         KirOpen adds = open_columns(x, &at, &lane);

@@ -9,7 +9,7 @@ static void elements(Code *x)
     cpu_keep_axes(x, g->arrays.data[0], g->naxes);
     for (int i = 0; i < g->arrays.len; i++) {
         cpu_bind_axes(x, g->arrays.data[i], g->naxes);
-        cpu_element(x, g->arrays.data[i], &kept);
+        code_array(x, g->arrays.data[i], &kept);
     }
     code_forget(x, &kept);
 }

@@ -112,7 +112,8 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept)
         ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
         bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
         sums[i - begin] =
-            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x), CPU_LANES, true);
+            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x),
+                      code_int(x, CPU_LANES), true);
         if (zeros)
             continue;
         KirOpen loop =
@@ -167,7 +168,7 @@ static int vectors(Code *x, int begin)
         cpu_bind_axes(x, id, g->naxes);
         x->index[k_node(x->k, id)->axes[g->naxes]] = here;
         if (g->pointwise || k_is_stored(x->k, id))
-            cpu_element(x, id, &kept);
+            code_array(x, id, &kept);
     }
     code_forget(x, &kept);
     kir_close(x->kir, loop);
@@ -204,7 +205,7 @@ static void rows(Code *x, int n)
         } else if (k_node(x->k, id)->naxes > n) {
             i = vectors(x, i);
         } else {
-            cpu_element(x, id, &kept);
+            code_array(x, id, &kept);
             i++;
         }
     }

@@ -109,7 +109,7 @@ static void one_place(Sort *s, const KirExpr *place, const KirExpr *from, const 
     const KirExpr *left = code_let(x, "left", code_sub(x, columns, base));
     const KirExpr *lanes =
         code_let(x, "lanes", kir_select(k, code_binary(x, KB_LT, left, width), left, width));
-    const KirExpr *sum = kir_array(k, "sum", code_real(x), CPU_COLUMNS, true);
+    const KirExpr *sum = kir_array(k, "sum", code_real(x), code_int(x, CPU_COLUMNS), true);
     KirOpen positions = code_for(x, "m", from, to, code_int(x, 1), &n);
     split_position(s, code_let(x, "position", kir_element(k, s->order, n)));
     KirOpen adds = open_columns(s, base, lanes, &lane);

@@ -1,10 +1,30 @@
 /* code.h: what kernels share that are built as trees (kir/kir.h), beside kernels.h: kernels_code.c has
- * their frames, and kernels_operand.c what they read, compute and store. */
+ * their frames, kernels_operand.c what they read and compute, kernels_store.c what they store,
+ * kernels_wide.c loops over neighbours, and kernels_early.c reads in front of what needs them. */
 #ifndef CELLC_CODE_H
 #define CELLC_CODE_H
 
 #include "kernels.h"
 #include "kir/kir.h"
+
+/* Neighbours that a thread reads at once. */
+typedef struct CodeVector {
+    const KirExpr *pointer, *offset;      /* that of the first neighbour */
+    const KirExpr *elements;      /* the local array that holds them, in the loop that is built */
+    const char *name;             /* of that */
+    Dtype type;
+    bool optional;                /* zeros where the caller left the argument out */
+    bool fixed;                   /* the same for all rows */
+} CodeVector;
+
+/* A number that was read, and the local that has it from then on. */
+typedef struct CodeRead { const KirExpr *load, *local; } CodeRead;
+
+/* A value that is the same for all neighbours, or its reciprocal, computed in front of them. */
+typedef struct Hoisted { NodeId id; bool inverse; const KirExpr *local; } Hoisted;
+
+/* What is asked for of the next step: a place, and the pointer that may be null, or NULL. */
+typedef struct Prefetch { const KirExpr *place, *given; } Prefetch;
 
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
@@ -29,13 +49,45 @@ typedef struct Code {
     Vec(Placed) placed;
     Vec(const KirExpr *) places;  /* of these */
     int depth, away;              /* as in Kernel */
+    /* Wide loops (kernels_wide.c): a thread takes n neighbours along one index, as many as a vector of 16
+     * bytes holds of the storage type. Reads and writes that are contiguous there go as vectors before and
+     * after the loop over the neighbours. Where not all of Kernel.multiples are known to be multiples of
+     * the width, the kernel has n as a parameter, and runs with 1 when they are not. */
+    const KirExpr *n;
+    int64_t enough;               /* and rows times elements must be so many; 0: any */
+    bool wide;                    /* inside of such a loop: */
+    const KirVar *along;          /* that index */
+    const KirExpr *u, *first;     /* the number of the neighbour, and the first one */
+    bool at_first;                /* what is built is for that */
+    KirBlock hoists, loads, inner, stores;
+    KirBlock *outside;            /* where the builder stood */
+    KirOpen neighbours;
+    Vec(CodeVector) vectors;
+    Vec(int) here;                /* vectors of this loop */
+    Vec(Hoisted) hoisted;
+    NodeId hoisting;
+    /* Reads in front of what needs them (kernels_early.c). */
+    bool one_step;                /* the step comes from outside */
+    bool gathers;                 /* reads go before everything else of the element: */
+    KirBlock gathered;
+    Vec(CodeRead) reads;
+    /* Reads of several elements along an axis at a time, `together` of them, of which j is the number. */
+    const KirVar *batch;          /* the index along that axis, or NULL */
+    const KirExpr *together, *j;
+    KirBlock batched, batch_arrays;
+    int batch_reads;
+    Vec(Prefetch) prefetches;
 } Code;
 
 /* ---- kernels_code.c */
 
 Code *code_new(Kernel *k, const char *name);
+Code *code_of_group(Kernel *k);                    /* the group's kernel */
 /* The kernel, cleaned and checked. */
 Kir *code_end(Code *x);
+/* Begins what an entry of the kernel does: sizes are its own from then on. */
+void code_open_entry(Code *x, const char *name);
+void code_close_entry(Code *x);
 /* Has one of the instance's plans before this one the same kernel by the same name? */
 bool code_is_there(const Plan *p, Kir *kernel);
 /* Prints it, and puts it among the instance's kernels; once: a plan for certain calls takes the kernel of
@@ -68,6 +120,69 @@ void code_split_row(Code *x, const KirExpr *row);
 const KirExpr *code_rows(Code *x);
 const KirExpr *code_time_row(Code *x, const KirExpr *t, int ahead);
 
+/* Arrays of one group may name their axes differently: each position has one index. */
+void code_keep_axes(Code *x, NodeId first);
+void code_bind_axes(Code *x, NodeId array);
+
+/* kernels_column.c: adds the row's term to a sum of this column, or of neighbours. */
+void code_column_term(Code *x, NodeId id, const KirExpr *sum);
+
+/* ---- kernels_wide.c */
+
+typedef struct CodeLoop {
+    IndexId along;                /* the index that runs */
+    const Poly *extent;
+    const KirExpr *first;         /* the thread's number among those that share the loop */
+    const KirExpr *step;          /* and how many they are */
+    void (*body)(Code *x, void *data);
+    void *data;
+    const IndexId *outer;         /* axes before that index, so that the loop is over all elements; or NULL */
+    int n_outer;
+    const KirExpr *elements;      /* and how many these are */
+} CodeLoop;
+
+/* In vectors where something is contiguous along the index. */
+void code_loop(Code *x, const CodeLoop *l);
+bool code_can_be_wide(const Code *x, const Poly *extent, bool outer);
+/* The neighbours from `first` on: the body is built for one of them. What is the same for all goes to
+ * `hoists`, or, where that is NULL, in front of them. */
+typedef struct CodeNeighbours {
+    IndexId along;
+    const KirExpr *first;
+    void (*body)(Code *x, void *data);
+    void *data;
+    KirBlock *hoists;
+} CodeNeighbours;
+void code_neighbours(Code *x, const CodeNeighbours *n);
+/* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the
+ * address is made of must be a multiple of the width. */
+int code_stride(Code *x, const IxExpr *lin, const Poly *pitch);
+/* The element of this neighbour in a vector that is read before them. */
+const KirExpr *code_vector(Code *x, const CodeVector *v);
+const KirExpr *code_at_first(Code *x, const IxExpr *lin);
+bool code_same_for_all(const Code *x, const Node *n);
+const KirExpr *code_hoist(Code *x, NodeId id, bool inverse);
+/* Makes the width a parameter with entries that choose it, or the number that it is known to be. */
+void code_settle_width(Code *x);
+
+/* ---- kernels_early.c */
+
+/* What is built in `body` stands behind the reads that it gathers. */
+typedef struct Gather { KirBlock body; KirBlock *outer; } Gather;
+void code_gather(Code *x, Gather *g);
+void code_gather_end(Code *x, Gather *g);
+/* Is it one of the reads that go by several elements at a time? */
+bool code_is_batched(const Code *x, const KirExpr *place);
+/* The local that has what is read, or NULL. */
+const KirExpr *code_read_before(const Code *x, const KirExpr *load);
+/* A read of an element in front of all that is computed and written there, or itself. `name`: of what. */
+const KirExpr *code_early(Code *x, const Read *r, const char *name, const KirExpr *load);
+/* A read that is the same for all neighbours, before them. */
+const KirExpr *code_hoisted_read(Code *x, const char *name, const KirExpr *load);
+void code_prefetch(Code *x, const KirExpr *place, const KirExpr *given);
+/* Asks for what the next step needs: at this index, or (NULL) at any. */
+void code_prefetches(Code *x, const KirVar *index);
+
 /* ---- kernels_operand.c */
 
 extern const ExprNodes code_nodes;
@@ -76,6 +191,18 @@ const KirExpr *code_written(Code *x, RefKind kind, int id, Dtype type);
 /* Declares the shared parts of a value and gives the whole, as a real number; forgotten with `named`. */
 const KirExpr *code_value(Code *x, NodeId body, Named *named);
 void code_forget(Code *x, Named *named);
+/* The value of an array's element at the indices in scope, as a local; stored where it is kept. */
+void code_array(Code *x, NodeId id, Named *kept);
+const KirExpr *code_half_row(Code *x, const KirExpr *t);          /* of what is carried, at this step */
+const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead);
+const KirExpr *code_row_of(Code *x, const Storage *st);
+/* Of element `within` of a row. */
+const KirExpr *code_place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
+                          const KirExpr *within);
+
+/* ---- kernels_store.c */
+
+/* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
 void code_store(Code *x, NodeId id, const KirExpr *value);
 
 /* kernels_column.c: how many partial sums there are of each column. */

@@ -151,7 +151,9 @@ static const KirExpr *leaf_node(ExprPrinter *p, NodeId id)
 
 static const KirExpr *inverse_node(ExprPrinter *p, NodeId id)
 {
-    const char *inverse = !p->nodes && p->fast && p->reciprocal ? p->reciprocal(p, id) : NULL;
+    if (p->nodes)
+        return p->fast ? p->nodes->reciprocal(p, id) : NULL;
+    const char *inverse = p->fast && p->reciprocal ? p->reciprocal(p, id) : NULL;
     return inverse ? kir_text(p->kir, real_of(p), inverse) : NULL;
 }
 

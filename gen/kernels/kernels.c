@@ -1,6 +1,6 @@
-/* kernels.c: CUDA text of the kernels around the walk, and of a step's kernels where steps walk. In comes a
- * planned program; out goes one kernel per MAP, ROW and COLUMN group, with the list of pointers that it
- * takes. Here are the frames that all kinds share: heads, rows, loops over neighbours. What a kernel computes,
+/* kernels.c: the kernels around the walk, and of a step where steps walk, one for each group; and CUDA text of
+ * those that are not built as trees. In comes a planned program; out go kernels with the lists of pointers
+ * that they take. Here are the frames that kinds of text share: heads, rows, loops over neighbours. What a kernel computes,
  * over which rows, and where each value lies stands in the plan; how many vectors of a row stay in registers
  * follows from what the printed loops read, and goes back into the group for the launch. */
 #include <ctype.h>
@@ -337,7 +337,7 @@ static void print_width_choice(Choice *c)
         print_sized(c, k_width(k), k->g->slots, false);
     }
     if (k->multiples.len)
-        print_form(c, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
+        print_form(c, width_test(k, k_width(k), NULL), k_text(k, "%d%s", k_width(k), more));
     print_form(c, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
 }
 
@@ -376,7 +376,6 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     k->full = false;
     k->row_extent = NULL;
     k->mixed = false;
-    k->enough = NULL;
     forget_all(k, true);
     k->out = &none;
     k->printer.dry = true;
@@ -534,16 +533,6 @@ static const char *times(Kernel *k, const char *a, const char *n)
 
 static void one_by_one(Kernel *k, const Loop *l)
 {
-    if (l->outer) {
-        IndexId axes[64];
-        memcpy(axes, l->outer, sizeof *axes * (size_t)l->n_outer);
-        axes[l->n_outer] = l->along;
-        k_open(k, "for (int64_t e = %s; e < elements; e += %s)", l->first, l->step);
-        k_split_element(k, axes, l->n_outer + 1, "e", "i");
-        l->body(k, l->data);
-        k_close(k);
-        return;
-    }
     const char *name = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
     if (k->g && k->g->kind == G_ROW && k->g->lanes < 32)  /* its reads are under way together */
         buf_line(k->out, "CELL_UNROLL_BY(8)");
@@ -557,20 +546,15 @@ static void one_by_one(Kernel *k, const Loop *l)
 /* What is printed from here on is for one neighbour u of a vector. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
 {
-    k_wide_open(k, k_text(k, "i_%s", k->p->m->indices.data[along].name), inner);
-    k->index[along] = k->along;
-}
-
-void k_wide_open(Kernel *k, const char *name, Buf *inner)
-{
     Buf *out = k->out;
+    const char *name = k_text(k, "i_%s", k->p->m->indices.data[along].name);
     k->loads = k->stores = (Buf){ .arena = out->arena, .indent = out->indent };
     k->hoists = *inner = buf_like(out);
     k->hoists.indent--;
-    if (!k->gathers)
-        k->here.len = 0;
+    k->here.len = 0;
     k->wide = k_width(k);
     k->along = name;
+    k->index[along] = name;
     k->loops++;
     k->out = inner;
     buf_line(inner, "CELL_UNROLL");
@@ -609,36 +593,6 @@ void k_close_slots(Kernel *k)
     k_close(k);
 }
 
-/* Over all elements: a vector lies in one row of the last axis, whose length is a multiple of the width. */
-static void by_vectors_of_rows(Kernel *k, const Loop *l)
-{
-    Buf *out = k->out, loop = buf_like(out), head = loop, inner;
-    int reads = k->reads.len, hoisted = k->hoisted.len;
-    const char *extent = k_poly(k, l->extent);
-    const Index *indices = k->p->m->indices.data;
-    k->out = &head;
-    k_open(k, "for (int64_t n = %s; n < elements; n += %s)", times(k, l->first, k->n), times(k, l->step, k->n));
-    buf_line(k->out, "const int64_t outer = n / %s, e = n - outer * %s;", extent, extent);
-    const char *prefix = "i";
-    for (int i = 0; i < l->n_outer; i++)       /* the spec may call two axes alike */
-        if (strcmp(indices[l->outer[i]].name, indices[l->along].name) == 0)
-            prefix = "o";
-    k_split_element(k, l->outer, l->n_outer, "outer", prefix);
-    loop.indent = head.indent;
-    k->out = &loop;
-    k_wide_begin(k, l->along, &inner);
-    k->hoists.indent = head.indent;
-    l->body(k, l->data);
-    k_wide_end(k, &loop, &inner);
-    k->out = &head;
-    buf_f(&head, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
-    k_close(k);
-    k->out = out;
-    buf_f(out, "%s", head.data);
-    k->reads.len = reads;         /* those of the loop are not there behind it */
-    k->hoisted.len = hoisted;
-}
-
 /* The body printed for a vector of neighbours, in a loop over such vectors. */
 static void by_vectors(Kernel *k, const Loop *l)
 {
@@ -663,10 +617,10 @@ static void by_vectors(Kernel *k, const Loop *l)
     buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
 }
 
-/* In a step, only where the call's sizes can decide: a vector per thread pays when there are threads enough. */
-bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer)
+/* A step is short of threads, not of bandwidth. */
+static bool can_be_wide(const Kernel *k, const Poly *extent)
 {
-    return k->one_step ? outer && !extent->is_const : !(extent->is_const && extent->value % k_width(k));
+    return !k->one_step && !(extent->is_const && extent->value % k_width(k));
 }
 
 static void note_extent(Kernel *k, const Poly *extent, bool wide)
@@ -675,18 +629,15 @@ static void note_extent(Kernel *k, const Poly *extent, bool wide)
     k->row_extent = extent;
 }
 
-/* A loop in vectors where something is contiguous along it; a step is short of threads, not of bandwidth. */
+/* A loop in vectors where something is contiguous along it. */
 void k_loop(Kernel *k, const Loop *l)
 {
     Buf *out = k->out, wide = buf_like(out);
     int taken = k->locals.taken.len, numbered = k->numbered, hoisted = k->hoisted.len,
         reads = k->reads.len;
-    if (k_can_be_wide(k, l->extent, l->outer)) {
+    if (can_be_wide(k, l->extent)) {
         k->out = &wide;
-        if (l->outer)
-            by_vectors_of_rows(k, l);
-        else
-            by_vectors(k, l);
+        by_vectors(k, l);
         k->out = out;
         if (k->here.len || k->stores.data) {
             k_need_multiple(k, l->extent);

@@ -1,6 +1,7 @@
 /* kernels.h: what the kernels around the walk share that are printed as text; those that are built as trees
- * have code.h. kernels.c has frames and loops, kernels_value.c reads, writes and expressions; kernels_map.c,
- * kernels_row.c and kernels_column.c have a kind of kernel each; kernels_past.c those of sums over the past. */
+ * have code.h. kernels.c has frames and loops, kernels_value.c reads, writes and expressions; kernels_row.c,
+ * kernels_past.c and kernels_fused.c have a kind of kernel each, and kernels_walk.c what walks over the steps
+ * share. */
 #ifndef CELLC_KERNELS_H
 #define CELLC_KERNELS_H
 
@@ -153,15 +154,11 @@ struct Kernel {
     const char *along;            /* text of that index; ids are rebound */
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Vec(const Poly *) multiples;
-    const char *enough;           /* and this must hold; or NULL */
     Vec(Vector) vectors;
     Vec(int) here;                /* vectors of this loop */
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
     bool gathers;                 /* reads go before everything else of the element: */
     Buf gathered;
-    const char *batch;            /* ROW along an axis: text of its index in the loop, whose reads go by batches: */
-    Buf batched, batch_names;     /* what reads them into arrays, and the names of these */
-    int batch_reads;
     int loops;
     /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
     const char *slots;            /* NULL: nothing stays */
@@ -234,8 +231,6 @@ typedef struct Loop {
     const char *step;             /* and how many they are */
     void (*body)(Kernel *k, void *data);
     void *data;
-    const IndexId *outer;         /* axes before that index, so that the loop is over all elements; or NULL */
-    int n_outer;
 } Loop;
 void k_loop(Kernel *k, const Loop *l);
 /* Prints what asks for the next step's elements at this index, or (NULL) at any, which is then asked for. */
@@ -244,9 +239,7 @@ void k_open_slots(Kernel *k, const char *count, const char *lanes);
 void k_close_slots(Kernel *k);
 /* For kernels that print the loop over the neighbours themselves. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
-void k_wide_open(Kernel *k, const char *name, Buf *inner);       /* the same by the text of that index */
 void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
-bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer);
 
 /* ---- kernels_value.c */
 
@@ -267,6 +260,8 @@ IndexId k_readers_step(Module *m, Read *r);
 Read k_past(Module *m, const Read *of);            /* of a history, in place of a step before the call */
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
+void k_element(Kernel *k, NodeId id, Named *kept);   /* one of its arrays, at axes that are bound; forgotten with `kept` */
+void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 /* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
 void k_store_value(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
@@ -275,6 +270,8 @@ bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
 bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
+bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent);        /* an index, likewise */
+bool k_known_before(const Kernel *k, const Read *r);            /* of all steps, before the walk */
 bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
 const char *k_leaf(ExprPrinter *e, NodeId id);
 const char *k_known(ExprPrinter *e, NodeId id);
@@ -284,8 +281,6 @@ const char *k_index(ExprPrinter *e, IndexId i);
 /* ---- one kind each */
 
 void emit_map(Kernel *k);
-void k_element(Kernel *k, NodeId id, Named *kept);   /* one of its arrays, at axes that are bound; forgotten with `kept` */
-void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
 void emit_apart(Kernel *k);
 int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */

@@ -1,13 +1,15 @@
-/* kernels_apart.c: CUDA text of ROW groups whose sums run along an axis of elements that lie apart, and that make these
- * elements too (plan_apart.c). In comes such a group; out goes a kernel whose lanes have neighbouring rows, as vectors where
- * sizes allow, while the warps of a block share their elements. A thread reads what several of its elements need before it
- * computes any of them. The first warp adds up what the others have, and does what is left of the rows. */
+/* kernels_apart.c: the kernels of ROW groups whose sums run along an axis of elements that lie apart, and that
+ * make these elements too (plan_apart.c). In comes such a group; out goes a kernel whose lanes have
+ * neighbouring rows, as vectors where sizes allow, while the warps of a block share their elements. A thread
+ * reads what several of its elements need before it computes any of them. The first warp adds up what the
+ * others have, and does what is left of the rows. */
 #include <string.h>
 
 #include "base/mutate.h"
-#include "kernels.h"
+#include "code.h"
 
-/* Rows from which on a large GPU has a block for each multiprocessor although each lane takes a vector of them. */
+/* Rows from which on a large GPU has a block for each multiprocessor although each lane takes a vector of
+ * them. */
 enum { ENOUGH = 1 << 14 };
 
 int apart_width(const Kernel *k)
@@ -40,206 +42,232 @@ static int count_sums(const Kernel *k)
     return n;
 }
 
-static void term(Kernel *k, NodeId id)
+/* Of a block's rows: whether the lane's are there, and their sums. */
+typedef struct Apart {
+    const KirExpr *lane, *scratch, *mine;
+    const KirExpr *sum[64];       /* per array of the group: a sum for each neighbour, or NULL */
+} Apart;
+
+/* The sums of this neighbour. */
+static void bind_neighbour(Code *x, const Apart *a)
 {
-    Node r = *k_node(k, k_node(k, id)->args[0]);
+    const Group *g = x->k->g;
+    x->own[g->naxes - 1] = kir_var(x->kir, (KirVar *)x->along);
+    for (int i = 0; i < g->arrays.len; i++)
+        if (a->sum[i])
+            x->value[g->arrays.data[i]] = kir_element(x->kir, a->sum[i], x->u);
+}
+
+static void add_term(Code *x, NodeId id)
+{
+    Node r = *k_node(x->k, k_node(x->k, id)->args[0]);
     Named named = { 0 };
-    k->index[r.bound[0]] = k->batch;
-    k_comment(k, id);
-    buf_line(k->out, "%s += %s;", k->value[id], k_body(k, r.args[0], &named));
-    k_forget(k, &named);
+    x->index[r.bound[0]] = kir_var(x->kir, (KirVar *)x->batch);
+    code_comment(x, id);
+    kir_add_to(x->kir, x->value[id], code_value(x, r.args[0], &named));
+    code_forget(x, &named);
 }
 
 /* The elements of the lane's rows at one place along the axis, and what they add. */
-static void print_element(Kernel *k)
+static void element(Code *x, void *data)
 {
-    const Group *g = k->g;
+    const Group *g = x->k->g;
     Named kept = { 0 };
+    bind_neighbour(x, data);
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
-        k_bind_axes(k, id);
-        if (k_node(k, id)->naxes > g->naxes) {
-            k->index[k_node(k, id)->axes[g->along - 1]] = k->batch;
-            k_element(k, id, &kept);
+        code_bind_axes(x, id);
+        if (k_node(x->k, id)->naxes > g->naxes) {
+            x->index[k_node(x->k, id)->axes[g->along - 1]] = kir_var(x->kir, (KirVar *)x->batch);
+            code_array(x, id, &kept);
         }
     }
     for (int i = 0; i < g->arrays.len; i++) {
-        k_bind_axes(k, g->arrays.data[i]);
-        if (is_sum(k, g->arrays.data[i]))
-            term(k, g->arrays.data[i]);
+        code_bind_axes(x, g->arrays.data[i]);
+        if (is_sum(x->k, g->arrays.data[i]))
+            add_term(x, g->arrays.data[i]);
     }
-    k_forget(k, &kept);
+    code_forget(x, &kept);
 }
 
 /* As many elements at a time as keep so many reads of a thread under way, and no more than it has. */
-static int batch_size(const Kernel *k, const Poly *extent)
+static int batch_size(const Code *x, const Poly *extent)
 {
     enum { READS = 12, MOST = 4 };
     int n = MOST;
-    while (n > 1 && n * k->batch_reads > READS)
+    while (n > 1 && n * x->batch_reads > READS)
         n /= 2;
-    while (extent->is_const && n > 1 && (n - 1) * k->g->lanes >= extent->value)
+    while (extent->is_const && n > 1 && (n - 1) * x->k->g->lanes >= extent->value)
         n--;
     return n;
 }
 
-static void put(Kernel *k, const Buf *text)
+static const char *index_name(const Code *x, IndexId i)
 {
-    buf_f(k->out, "%s", text->data ? text->data : "");
+    return k_text(x->k, "i_%s", x->k->p->m->indices.data[i].name);
 }
 
-static void open_batch(Kernel *k, const char *place, const char *condition)
+/* For each of the elements that are read together, of which this is the place. */
+static KirOpen open_batch(Code *x, const KirExpr *place)
 {
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int j = 0; j < batch; j++)");
-    buf_line(k->out, "const int64_t %s = %s;", k->batch, place);
-    if (condition)
-        k_open(k, "%s", condition);
+    KirOpen loop = kir_for_var(x->kir, x->j->var, code_int(x, 0), KB_LT, x->together, code_int(x, 1));
+    loop.statement->n = -1;
+    kir_add(x->kir, (KirStmt){ .kind = KI_LET, .var = (KirVar *)x->batch, .x = { place } });
+    return loop;
+}
+
+/* What several elements read is read before any of them is computed: `body` is computed for one of them. */
+static void elements_together(Code *x, const Apart *a, const KirBlock *body, const KirExpr *from,
+                              const Poly *all)
+{
+    Kir *k = x->kir;
+    const KirExpr *extent = code_size(x, all), *lanes = code_int(x, x->k->g->lanes);
+    const KirExpr *place = code_add(x, from, code_mul(x, x->j, lanes));
+    kir_append(k, &x->batch_arrays);
+    if (x->batched.len) {
+        KirOpen reads = open_batch(x, kir_call2(k, "cell_nearest", place, extent));
+        kir_append(k, &x->batched);
+        kir_close(k, reads);
+    }
+    KirOpen each = open_batch(x, mutate("one-turn") ? from : place);
+    const KirExpr *here = kir_var(k, (KirVar *)x->batch);
+    KirOpen inside = kir_if(k, code_binary(x, KB_AND, a->mine, code_binary(x, KB_LT, here, extent)));
+    kir_append(k, body);
+    kir_close(k, inside);
+    kir_close(k, each);
 }
 
 /* Along the axis: the block's warps by turns. */
-static void print_elements(Kernel *k, const char *row)
+static void elements(Code *x, Apart *a, IndexId last, const KirExpr *first)
 {
-    Group *g = k->g;
-    Buf *out = k->out, body = buf_like(out), inner;
-    const Node r = *k_node(k, k_node(k, first_sum(k))->args[0]);
-    const Poly *all = k->p->m->indices.data[r.bound[0]].extent;
-    const char *extent = poly_text(&k->printer, all);
-    const char *name = k_text(k, "i_%s", k->p->m->indices.data[r.bound[0]].name);
-    int hoisted = k->hoisted.len;
-    k->batch = strcmp(name, row) == 0 ? k_text(k, "o%s", name + 1) : name;
-    k->batch_reads = 0;
-    body.indent += 3;
-    k->batched = k->batch_names = body;
-    k->batched.indent--;
-    k->batch_names.indent -= 2;
-    k->out = &body;
-    k_wide_open(k, row, &inner);
-    print_element(k);
-    k_wide_end(k, &body, &inner);
-    k_prefetches(k, k->batch);
-    k->out = out;
-    buf_line(out, "constexpr int batch = %d;", batch_size(k, all));
-    k_open(k, "for (int64_t from = lane; from < %s; from += batch * %d)", extent, g->lanes);
-    put(k, &k->batch_names);
-    if (k->batched.data) {
-        open_batch(k, k_text(k, "cell_nearest(from + j * %d, %s)", g->lanes, extent), NULL);
-        put(k, &k->batched);
-        k_close(k);
-    }
-    const char *place = mutate("one-turn") ? "from" : k_text(k, "from + j * %d", g->lanes);
-    open_batch(k, place, k_text(k, "if (mine && %s < %s)", k->batch, extent));
-    put(k, &k->hoists);
-    put(k, &body);
-    k_close(k);
-    k_close(k);
-    k_close(k);
-    k->hoisted.len = hoisted;
-    k->batch = NULL;
+    Kir *k = x->kir;
+    const Node r = *k_node(x->k, k_node(x->k, first_sum(x->k))->args[0]);
+    const Poly *all = x->k->p->m->indices.data[r.bound[0]].extent;
+    const char *name = index_name(x, r.bound[0]);
+    const KirExpr *from;
+    int hoisted = x->hoisted.len;
+    if (strcmp(name, index_name(x, last)) == 0)
+        name = k_text(x->k, "o%s", name + 1);
+    x->batch = kir_variable(k, name, kir_value(KT_I64), false);
+    x->j = kir_var(k, kir_variable(k, "j", kir_value(KT_I32), false));
+    x->together = kir_unknown(k, "batch", KT_I32);
+    x->batched = x->batch_arrays = (KirBlock){ .data = NULL };
+    x->batch_reads = 0;
+    KirBlock body = { .data = NULL }, *outer = kir_enter(k, &body);
+    CodeNeighbours n = { .along = last, .first = first, .body = element, .data = a };
+    code_neighbours(x, &n);
+    code_prefetches(x, x->batch);
+    kir_enter(k, outer);
+    kir_settle(x->together, batch_size(x, all));
+    KirOpen loop = code_for(x, "from", a->lane, code_size(x, all),
+                            code_mul(x, x->together, code_int(x, x->k->g->lanes)), &from);
+    elements_together(x, a, &body, from, all);
+    kir_close(k, loop);
+    x->hoisted.len = hoisted;
+    x->batch = NULL;
 }
 
 /* What is left of the rows, when their sums are known. */
-static void print_totals(Kernel *k, const char *row)
+static void total(Code *x, void *data)
 {
-    Group *g = k->g;
-    Buf *out = k->out, body = buf_like(out), inner;
+    const Group *g = x->k->g;
     Named kept = { 0 };
-    k->out = &body;
-    k_wide_open(k, row, &inner);
+    bind_neighbour(x, data);
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
-        k_bind_axes(k, id);
-        if (is_sum(k, id) && k_is_stored(k, id))
-            k_store(k, id, k->value[id]);
-        else if (!is_sum(k, id) && k_node(k, id)->naxes == g->naxes)
-            k_element(k, id, &kept);
+        code_bind_axes(x, id);
+        if (is_sum(x->k, id) && k_is_stored(x->k, id))
+            code_store(x, id, x->value[id]);
+        else if (!is_sum(x->k, id) && k_node(x->k, id)->naxes == g->naxes)
+            code_array(x, id, &kept);
     }
-    k_wide_end(k, &body, &inner);
-    k->out = out;
-    put(k, &k->hoists);
-    put(k, &body);
-    k_forget(k, &kept);
+    code_forget(x, &kept);
+}
+
+/* What a function does with each sum's part of the scratch. */
+static void exchange(Code *x, const Apart *a, const char *function)
+{
+    const Group *g = x->k->g;
+    for (int i = 0, n = 0; i < g->arrays.len; i++) {
+        if (!a->sum[i])
+            continue;
+        const KirExpr *from = code_mul(x, code_int(x, (int64_t)n++ * g->threads), x->n);
+        kir_do(x->kir, kir_call2(x->kir, function, code_add(x, a->scratch, from), a->sum[i]));
+    }
 }
 
 /* The sums' warps, each of which leaves its part, and the first one, which takes them all. */
-static void print_row(Kernel *k, const char *row)
+static void block_of_rows(Code *x, Apart *a, IndexId last, const KirExpr *first)
 {
-    Group *g = k->g;
-    Named sums = { 0 };
-    const char *n = k->n;
-    for (int i = 0; i < g->arrays.len; i++) {
-        NodeId id = g->arrays.data[i];
-        if (!is_sum(k, id))
-            continue;
-        const char *name = k_local(k, "a", id);
-        buf_line(k->out, "%s %s[%s] = {};", k->real, name, n);
-        k->value[id] = k_text(k, "%s[u]", name);
-        vec_push(k->p->m->arena, &sums, id);
-    }
-    print_elements(k, row);
-    buf_line(k->out, "cell_barrier();");
-    for (int i = 0; i < sums.len; i++)
-        buf_line(k->out, "cell_part_store(scratch + %d * %s, %.*s);", i * g->threads, n,
-                 (int)strcspn(k->value[sums.data[i]], "["), k->value[sums.data[i]]);
-    buf_line(k->out, "cell_barrier();");
-    k_open(k, "if (lane == 0 && mine)");
-    for (int i = 0; i < sums.len; i++)
-        buf_line(k->out, "cell_part_sums(scratch + %d * %s, %.*s);", i * g->threads, n,
-                 (int)strcspn(k->value[sums.data[i]], "["), k->value[sums.data[i]]);
-    print_totals(k, row);
-    k_prefetches(k, NULL);
-    k_close(k);
-    k_forget(k, &sums);
+    Kir *k = x->kir;
+    const Group *g = x->k->g;
+    for (int i = 0; i < g->arrays.len; i++)
+        if (is_sum(x->k, g->arrays.data[i]))
+            a->sum[i] = kir_array(k, k_local(x->k, "a", g->arrays.data[i]), code_real(x), x->n, true);
+    elements(x, a, last, first);
+    kir_barrier(k, KIR_BLOCK);
+    exchange(x, a, "cell_part_store");
+    kir_barrier(k, KIR_BLOCK);
+    const KirExpr *leads = code_binary(x, KB_EQ, a->lane, code_int(x, 0));
+    KirOpen one = kir_if(k, code_binary(x, KB_AND, leads, a->mine));
+    exchange(x, a, "cell_part_sums");
+    CodeNeighbours n = { .along = last, .first = first, .body = total, .data = a };
+    code_neighbours(x, &n);
+    code_prefetches(x, NULL);
+    kir_close(k, one);
+    for (int i = 0; i < g->arrays.len; i++)
+        x->value[g->arrays.data[i]] = NULL;
 }
 
-/* All warps of a block have the same rows, or the last ones again. A vector lies in one row of the last axis. */
-static void print_apart(Kernel *k)
+/* All warps of a block have the same rows, or the last ones again. A vector lies in one row of the last
+ * axis. */
+static void apart_kernel(Code *x)
 {
-    Group *g = k->g;
-    NodeId sum = first_sum(k);
-    const IndexId *axes = k_node(k, sum)->axes;
-    const char *rows = k_rows(k), *elements = k_product(k, g->axes, g->naxes), *n = k->n;
-    k_need_multiple(k, g->axes[g->naxes - 1]);
-    k->enough = k_text(k, "%s * %s >= %d", rows, elements, ENOUGH);
-    buf_line(k->out, "const int64_t elements = %s, all_rows = %s * elements;", elements, rows);
-    buf_line(k->out, "const int lane = cell_warp();");
-    buf_line(k->out, "auto cursor = cell_shared();");
-    buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d * %s);", k->real, k->real,
-             g->threads * count_sums(k), n);
-    k_open(k, "for (int64_t first = cell_block_index(0) * 32 * %s; first < all_rows; first += cell_block_count(0) * 32 * %s)",
-           n, n);
-    buf_line(k->out, "const int64_t own = first + cell_lane() * %s;", n);
-    buf_line(k->out, "const bool mine = own < all_rows;");
-    buf_line(k->out, "const int64_t n = mine ? own : all_rows - %s;", n);
-    buf_line(k->out, "const int64_t row = n / elements, r = n - row * elements;");
-    k_split_row(k, "row");
-    k_split_element(k, axes, g->naxes, "r", "row");
-    k_keep_axes(k, sum);
-    buf_line(k->out, "const int64_t e = %s;", k->own[g->naxes - 1]);
-    const char *along = k_text(k, "i_%s", k->p->m->indices.data[axes[g->naxes - 1]].name);
-    k->own[g->naxes - 1] = along;
-    Buf *out = k->out, text = buf_like(out);
-    k->gathered = text;
-    k->gathers = true;
-    k->here.len = 0;
-    k->out = &text;
-    print_row(k, along);
-    k->out = out;
-    put(k, &k->gathered);
-    put(k, &text);
-    k->gathers = false;
-    k->prefetches.len = 0;
-    k_close(k);
+    Kir *k = x->kir;
+    const Group *g = x->k->g;
+    NodeId sum = first_sum(x->k);
+    const IndexId *axes = k_node(x->k, sum)->axes, last = axes[g->naxes - 1];
+    const KirExpr *first, *warp = code_int(x, 32), *n = x->n;
+    Apart a = { 0 };
+    Gather reads;
+    k_need_multiple(x->k, g->axes[g->naxes - 1]);
+    const KirExpr *elements_of_row = code_let(x, "elements", code_sizes(x, g->axes, g->naxes));
+    const KirExpr *all = code_let(x, "all_rows", code_mul(x, code_rows(x), elements_of_row));
+    a.lane = kir_let(k, "lane", KT_VOID, kir_special(k, KP_WARP, 0));
+    const KirExpr *scratch = code_int(x, (int64_t)g->threads * count_sums(x->k));
+    a.scratch = kir_shared_array(k, "scratch", code_real(x), code_mul(x, scratch, n));
+    const KirExpr *block = code_mul(x, code_mul(x, kir_special(k, KP_BLOCK, 0), warp), n);
+    const KirExpr *blocks = code_mul(x, code_mul(x, kir_special(k, KP_BLOCKS, 0), warp), n);
+    KirOpen loop = code_for(x, "first", block, all, blocks, &first);
+    const KirExpr *own = code_let(x, "own", code_add(x, first, code_mul(x, kir_special(k, KP_LANE, 0), n)));
+    a.mine = kir_let(k, "mine", KT_BOOL, code_binary(x, KB_LT, own, all));
+    const KirExpr *at = code_let(x, "n", kir_select(k, a.mine, own, code_sub(x, all, n)));
+    const KirExpr *row = code_let(x, "row", code_binary(x, KB_DIV, at, elements_of_row));
+    code_split_row(x, row);
+    const KirExpr *r = code_let(x, "r", code_sub(x, at, code_mul(x, row, elements_of_row)));
+    code_split_element(x, axes, g->naxes, r, "row");
+    code_keep_axes(x, sum);
+    const KirExpr *e = code_let(x, "e", x->own[g->naxes - 1]);
+    x->here.len = 0;
+    code_gather(x, &reads);
+    block_of_rows(x, &a, last, e);
+    code_gather_end(x, &reads);
+    x->prefetches.len = 0;
+    kir_close(k, loop);
 }
 
 void emit_apart(Kernel *k)
 {
     Group *g = k->g;
-    k->threads = g->threads;
-    k_print(k, g->kernel, print_apart);
+    Code *x = code_of_group(k);
+    g->smem = (int64_t)g->threads * count_sums(k) * k_width(k) * kir_bytes(code_real(x));
+    x->kir->shared = g->smem;
+    x->enough = ENOUGH;
+    apart_kernel(x);
+    code_settle_width(x);
     g->width = k_width(k);
     g->enough = ENOUGH;
     for (int i = 0; i < k->multiples.len; i++)
         vec_push(k->p->m->arena, &g->multiples, k->multiples.data[i]);
-    g->smem = (int64_t)g->threads * count_sums(k) * g->width * (k->p->compute == DT_F64 ? 8 : 4);
+    code_print(k->p, code_end(x), k->out);
 }

@@ -134,6 +134,8 @@ Code *code_new(Kernel *k, const char *name)
                                 .fast = k->printer.fast, .rounded = k->printer.rounded,
                                 .n_rounded = k->printer.n_rounded };
     x->b = x->t = code_int(x, 0);
+    x->n = kir_unknown(x->kir, "N", KT_I32);
+    x->hoisting = -1;
     names_init(&k->pointer_names, m->c);
     names_init(&k->locals, m->c);
     declare_sizes(x);
@@ -142,6 +144,16 @@ Code *code_new(Kernel *k, const char *name)
     x->saves = k->pr->dir == FORWARD ? kir_let(x->kir, "all", KT_BOOL, kir_special(x->kir, KP_SAVES, 0))
         : NULL;
     kir_enter(x->kir, &x->body);
+    return x;
+}
+
+Code *code_of_group(Kernel *k)
+{
+    const Group *g = k->g;
+    k->threads = g->threads;
+    Code *x = code_new(k, g->kernel);
+    x->kir->waits = g->phase == PHASE_DURING && k->pr->dir == BACKWARD;
+    x->kir->resident = g->threads == 1024 ? 1 : g->resident;      /* ptxas spills for the second that it hopes for */
     return x;
 }
 
@@ -160,9 +172,23 @@ Kir *code_end(Code *x)
     append(x, &x->head, flags, x->head.len);
     append(x, &x->head, 0, flags);
     append(x, &x->body, 0, x->body.len);
+    if (x->n->kind == KX_WHOLE)
+        kir_fold(x->kir);
     kir_clean(x->kir);
     kir_check(x->k->p->m->c, x->kir, "kernels");
     return x->kir;
+}
+
+void code_open_entry(Code *x, const char *name)
+{
+    vec_push(x->kir->arena, &x->kir->entries, ((KirEntry){ .name = name }));
+    kir_enter(x->kir, &x->kir->entries.data[x->kir->entries.len - 1].body);
+    declare_sizes(x);
+}
+
+void code_close_entry(Code *x)
+{
+    kir_enter(x->kir, &x->body);
 }
 
 bool code_is_there(const Plan *p, Kir *kernel)
@@ -239,6 +265,7 @@ void code_split_row(Code *x, const KirExpr *row)
     const KirExpr *t = both ? code_binary(x, KB_MOD, row, steps) : timed ? row
         : kir_special(x->kir, KP_STEP, 0);
     x->row = both ? row : NULL;
+    x->one_step = one_step;
     x->b = code_let(x, "b", b);
     x->t = code_let(x, "t", timed || one_step ? code_time_row(x, t, 0) : none);
     if (one_step)
@@ -265,4 +292,18 @@ void code_split_element(Code *x, const IndexId *axes, int n, const KirExpr *e, c
         x->index[axes[i]] = code_let(x, names[i], digit);
         stride = poly_mul(m, stride, index->extent);
     }
+}
+
+void code_keep_axes(Code *x, NodeId first)
+{
+    for (int i = 0; i < x->k->g->naxes; i++)
+        x->own[i] = x->index[k_node(x->k, first)->axes[i]];
+}
+
+void code_bind_axes(Code *x, NodeId array)
+{
+    const Group *g = x->k->g;
+    const Node *a = k_node(x->k, array);
+    for (int i = 0; i < g->naxes; i++)
+        x->index[a->axes[i + (g->along && a->naxes > g->naxes && i >= g->along - 1)]] = x->own[i];
 }

@@ -46,91 +46,149 @@ void column_term(Kernel *k, NodeId id, const char *sum)
         k->index[inner[i]] = NULL;
 }
 
+void code_column_term(Code *x, NodeId id, const KirExpr *sum)
+{
+    Node r = *k_node(x->k, k_node(x->k, id)->args[0]);
+    IndexId inner[64];
+    const Poly *extents[64];
+    const KirExpr *i;
+    KirOpen loop = { 0 };
+    int n = 0;
+    for (int j = 0; j < r.nbound; j++)
+        if (r.bound[j] >= IX_FIRST) {
+            extents[n] = x->k->p->m->indices.data[r.bound[j]].extent;
+            inner[n++] = r.bound[j];
+        }
+    if (n) {
+        loop = code_for(x, "i", code_int(x, 0), code_sizes(x, extents, n), code_int(x, 1), &i);
+        code_split_element(x, inner, n, i, "i");
+    }
+    code_comment(x, id);
+    Named named = { 0 };
+    const KirExpr *v = code_value(x, r.args[0], &named);
+    kir_add_to(x->kir, kir_element(x->kir, sum, x->wide ? x->u : code_int(x, 0)), v);
+    code_forget(x, &named);
+    if (n)
+        kir_close(x->kir, loop);
+    for (int j = 0; j < n; j++)
+        x->index[inner[j]] = NULL;
+}
+
+/* ---- a chunk's sums ---- */
+
+/* A block's columns, a lane's first one, and its sums over the rows from `begin` to `end`. */
+typedef struct ColumnSums {
+    const KirExpr *rows, *columns, *chunks, *chunk, *begin, *end;
+    const KirExpr *lane, *part, *first, *scratch, *sum[64];
+} ColumnSums;
+
+static void add_row(Code *x, void *data)
+{
+    const ColumnSums *s = data;
+    const Group *g = x->k->g;
+    if (x->wide)
+        code_keep_axes(x, g->arrays.data[0]);
+    for (int i = 0; i < g->arrays.len; i++) {
+        code_bind_axes(x, g->arrays.data[i]);
+        code_column_term(x, g->arrays.data[i], s->sum[i]);
+    }
+}
+
 /* The rows of a chunk that this part of the block takes, for the lane's column or columns. */
-static void sum_rows(Kernel *k, const char *const *sum, bool wide)
+static void sum_rows(Code *x, ColumnSums *s, bool wide, const KirExpr *e)
 {
-    Group *g = k->g;
-    NodeId first = g->arrays.data[0];
-    Buf *out = k->out, inner;
+    const Group *g = x->k->g;
+    const IndexId *axes = k_node(x->k, g->arrays.data[0])->axes;
+    const KirExpr *row, *parts = code_int(x, g->threads / COLUMN_WIDTH);
     if (!wide) {
-        k_split_element(k, k_node(k, first)->axes, g->naxes, "e", "col");
-        k_keep_axes(k, first);
+        code_split_element(x, axes, g->naxes, e, "col");
+        code_keep_axes(x, g->arrays.data[0]);
     }
-    k_open(k, "for (int64_t row = begin + part; row < end; row += %d)", g->threads / COLUMN_WIDTH);
-    k_split_row(k, "row");
-    if (wide) {
-        k_wide_begin(k, k_node(k, first)->axes[0], &inner);
-        k->hoists.indent++;
-        k_keep_axes(k, first);
-    }
-    for (int i = 0; i < g->arrays.len; i++) {
-        k_bind_axes(k, g->arrays.data[i]);
-        column_term(k, g->arrays.data[i], sum[i]);
-    }
-    if (wide) {
-        buf_f(out, "%s", k->hoists.data ? k->hoists.data : "");
-        k_wide_end(k, out, &inner);
-    }
-    k_close(k);
-}
-
-static void column_block(Kernel *k)
-{
-    Group *g = k->g;
-    /* heads: in vectors, few lanes would have some */
-    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(k->pr);
-    bool wide = g->naxes == 1 && !few && k_can_be_wide(k, g->axes[0], false) && !has_inner(k);
-    const char *n = wide ? k->n : "1", *sum[64];
-    const char *each = wide ? k_text(k, "%d * %s", COLUMN_WIDTH, n) : k_text(k, "%d", COLUMN_WIDTH);
+    KirOpen loop = code_for(x, "row", code_add(x, s->begin, s->part), s->end, parts, &row);
+    code_split_row(x, row);
+    CodeNeighbours n = { .along = axes[0], .first = e, .body = add_row, .data = s };
     if (wide)
-        k_need_multiple(k, g->axes[0]);
-    k_open(k, "for (int64_t first = cell_block_index(0) * %s; first < columns; "
-              "first += cell_block_count(0) * %s)",
-           each, each);
-    buf_line(k->out, wide ? "const int64_t e = first + lane * %s;" : "const int64_t e = first + lane;", n);
-    for (int i = 0; i < g->arrays.len; i++) {
-        sum[i] = k_local(k, "sum", g->arrays.data[i]);
-        buf_line(k->out, "%s %s[%s] = {};", k->real, sum[i], n);
-    }
-    k_open(k, "if (e < columns)");
-    sum_rows(k, sum, wide);
-    k_close(k);
-    for (int i = 0; i < g->arrays.len; i++) {
-        buf_line(k->out, "cell_part_store(scratch, %s);", sum[i]);
-        buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
-        buf_line(k->out, "if (cell_thread() < %s && first + cell_thread() < columns)", each);
-        buf_line(k->out, "    %s[(%d * chunks + chunk) * columns + first + cell_thread()] = "
-                         "cell_part_total<%s>(scratch);",
-                 k_written(k, REF_BUFFER, g->partial, k->p->compute), i, n);
-        buf_line(k->out, "cell_barrier();");
-    }
-    k_close(k);
+        code_neighbours(x, &n);
+    else
+        add_row(x, s);
+    kir_close(x->kir, loop);
 }
 
-static void print_scratch(Kernel *k, const char *elements)
+/* The parts' sums of an array, added up and left among the partial sums. */
+static void leave_sum(Code *x, const ColumnSums *s, int i, const KirExpr *n, const KirExpr *each)
 {
-    buf_line(k->out, "auto cursor = cell_shared();");
-    buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %s);", k->real, k->real, elements);
-    buf_line(k->out, "[[maybe_unused]] const int64_t rows = %s;", k_rows(k));
-    buf_line(k->out, "const int64_t columns = %s;", k_product(k, k->g->axes, k->g->naxes));
+    Kir *k = x->kir;
+    const KirExpr *thread = kir_special(k, KP_THREAD, 0), *column = code_add(x, s->first, thread);
+    const KirTemplate width = { .of = n };
+    kir_do(k, kir_call2(k, "cell_part_store", s->scratch, s->sum[i]));
+    if (!mutate("missing-barrier"))
+        kir_barrier(k, KIR_BLOCK);
+    const KirExpr *there = code_binary(x, KB_LT, column, s->columns);
+    KirOpen mine = kir_if(k, code_binary(x, KB_AND, code_binary(x, KB_LT, thread, each), there));
+    const KirExpr *row = code_add(x, code_mul(x, code_int(x, i), s->chunks), s->chunk);
+    const KirExpr *at = code_move(x, code_mul(x, row, s->columns), column);
+    const KirExpr *partial = code_written(x, REF_BUFFER, x->k->g->partial, x->k->p->compute);
+    kir_assign(k, kir_element(k, partial, at), kir_call(k, "cell_part_total", &width, 1, &s->scratch, 1));
+    kir_close(k, mine);
+    kir_barrier(k, KIR_BLOCK);
 }
 
-static void print_sums(Kernel *k)
+static void sum_block(Code *x, ColumnSums *s)
 {
-    print_scratch(k, k_text(k, "%d", k->g->threads * k_width(k)));
-    buf_line(k->out, "const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);");
-    buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks%s;",
-             mutate("lost-tail") ? " - (chunk + 1 == chunks)" : "");
-    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
-             COLUMN_WIDTH);
-    column_block(k);
+    Kir *k = x->kir;
+    const Group *g = x->k->g;
+    /* heads: in vectors, few lanes would have some */
+    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(x->k->pr);
+    bool wide = g->naxes == 1 && !few && code_can_be_wide(x, g->axes[0], false) && !has_inner(x->k);
+    const KirExpr *n = wide ? x->n : code_int(x, 1), *lanes = code_int(x, COLUMN_WIDTH);
+    const KirExpr *each = code_mul(x, lanes, n), *block = kir_special(k, KP_BLOCK, 0);
+    if (wide)
+        k_need_multiple(x->k, g->axes[0]);
+    KirOpen loop = code_for(x, "first", code_mul(x, code_mul(x, block, lanes), n), s->columns,
+                            code_mul(x, code_mul(x, kir_special(k, KP_BLOCKS, 0), lanes), n), &s->first);
+    const KirExpr *e = code_let(x, "e", code_add(x, s->first, code_mul(x, s->lane, n)));
+    for (int i = 0; i < g->arrays.len; i++)
+        s->sum[i] = kir_array(k, k_local(x->k, "sum", g->arrays.data[i]), code_real(x), n, true);
+    KirOpen inside = kir_if(k, code_binary(x, KB_LT, e, s->columns));
+    sum_rows(x, s, wide, e);
+    kir_close(k, inside);
+    for (int i = 0; i < g->arrays.len; i++)
+        leave_sum(x, s, i, n, each);
+    kir_close(k, loop);
+}
+
+static void column_sums(Code *x)
+{
+    Kir *k = x->kir;
+    const Group *g = x->k->g;
+    const KirExpr *width = code_int(x, COLUMN_WIDTH), *thread = kir_special(k, KP_THREAD, 0);
+    ColumnSums s = { 0 };
+    const KirExpr *numbers = code_int(x, (int64_t)g->threads * k_width(x->k));
+    s.scratch = kir_shared_array(k, "scratch", code_real(x), numbers);
+    s.rows = code_let(x, "rows", code_rows(x));
+    s.columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
+    s.chunks = code_let(x, "chunks", kir_special(k, KP_BLOCKS, 1));
+    s.chunk = code_let(x, "chunk", kir_special(k, KP_BLOCK, 1));
+    const KirExpr *next = code_add(x, s.chunk, code_int(x, 1));
+    const KirExpr *end = code_binary(x, KB_DIV, code_mul(x, s.rows, next), s.chunks);
+    s.begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, s.rows, s.chunk), s.chunks));
+    const KirExpr *last = code_binary(x, KB_EQ, next, s.chunks);
+    if (mutate("lost-tail"))
+        end = code_sub(x, end, kir_select(k, last, code_int(x, 1), code_int(x, 0)));
+    s.end = code_let(x, "end", end);
+    s.lane = kir_let(k, "lane", KT_VOID, code_binary(x, KB_MOD, thread, width));
+    s.part = kir_let(k, "part", KT_VOID, code_binary(x, KB_DIV, thread, width));
+    sum_block(x, &s);
 }
 
 void emit_column_sums(Kernel *k)
 {
-    k->threads = k->g->threads;
-    k_print(k, k->g->kernel, print_sums);
-    k->g->smem = (int64_t)k->g->threads * k_width(k) * (k->p->compute == DT_F64 ? 8 : 4);
+    Code *x = code_of_group(k);
+    k->g->smem = (int64_t)k->g->threads * k_width(k) * kir_bytes(code_real(x));
+    x->kir->shared = k->g->smem;
+    column_sums(x);
+    code_settle_width(x);
+    code_print(k->p, code_end(x), k->out);
 }
 
 /* ---- the chunks' sums, added in order ---- */
@@ -154,7 +212,7 @@ const KirExpr *code_chunks(Code *x, const KirExpr *rows, const KirExpr *columns)
     const int by[] = { cut.rows, cut.most, cut.blocks, cut.least, cut.span, cut.group };
     KirTemplate t[6];
     for (int i = 0; i < 6; i++)
-        t[i] = (KirTemplate){ KT_VOID, by[i] };
+        t[i] = (KirTemplate){ .value = by[i] };
     const KirExpr *sizes[] = { rows, columns };
     return kir_call(x->kir, "cell_column_chunks", t, 6, sizes, 2);
 }
@@ -164,7 +222,8 @@ static const KirExpr *part_sum(Code *x, int i, const KirExpr *chunks, const KirE
                                const KirExpr *column, const KirExpr *begin, const KirExpr *end)
 {
     const Group *g = x->k->g;
-    const KirExpr *sum = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x), 1, false);
+    const char *name = k_local(x->k, "sum", g->arrays.data[i]);
+    const KirExpr *sum = kir_array(x->kir, name, code_real(x), code_int(x, 1), false);
     const KirExpr *before = code_mul(x, code_mul(x, code_int(x, i), chunks), columns);
     const KirExpr *partial = code_pointer(x, REF_BUFFER, g->partial, x->k->p->compute);
     const KirExpr *from = code_move(x, code_add(x, partial, before), column);
@@ -177,7 +236,7 @@ static const KirExpr *part_sum(Code *x, int i, const KirExpr *chunks, const KirE
 /* The parts' sums of a column, added in order. */
 static void store_total(Code *x, NodeId id, const KirExpr *sum, const KirExpr *scratch, const KirExpr *stores)
 {
-    const KirTemplate one = { KT_VOID, 1 };
+    const KirTemplate one = { .value = 1 };
     kir_do(x->kir, kir_call2(x->kir, "cell_part_store", scratch, sum));
     if (!mutate("missing-barrier"))
         kir_barrier(x->kir, KIR_BLOCK);
@@ -188,20 +247,13 @@ static void store_total(Code *x, NodeId id, const KirExpr *sum, const KirExpr *s
     kir_barrier(x->kir, KIR_BLOCK);
 }
 
-/* Arrays of one group may name their axes differently: each position has one index. */
-static void bind_axes(Code *x, NodeId array, const KirExpr *const *own)
-{
-    for (int i = 0; i < x->k->g->naxes; i++)
-        x->index[k_node(x->k, array)->axes[i]] = own[i];
-}
-
 static void column_totals(Code *x)
 {
     Kir *k = x->kir;
     Group *g = x->k->g;
     const NodeId *arrays = g->arrays.data;
     const KirExpr *width = code_int(x, COLUMN_WIDTH), *parts = code_int(x, g->threads_2 / COLUMN_WIDTH);
-    const KirExpr *first, *thread = kir_special(k, KP_THREAD, 0), *sum[64], *own[64];
+    const KirExpr *first, *thread = kir_special(k, KP_THREAD, 0), *sum[64];
     const KirExpr *scratch = kir_shared_array(k, "scratch", code_real(x), code_int(x, g->threads_2));
     const KirExpr *rows = code_let(x, "rows", code_rows(x));
     const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
@@ -217,14 +269,13 @@ static void column_totals(Code *x)
     const KirExpr *inside = code_binary(x, KB_LT, column, columns);
     const KirExpr *last = code_let(x, "last", kir_select(k, inside, end, begin));
     code_split_element(x, k_node(x->k, arrays[0])->axes, g->naxes, column, "col");
-    for (int i = 0; i < g->naxes; i++)
-        own[i] = x->index[k_node(x->k, arrays[0])->axes[i]];
+    code_keep_axes(x, arrays[0]);
     x->b = x->t = code_int(x, 0);
     for (int i = 0; i < g->arrays.len; i++)
         sum[i] = part_sum(x, i, chunks, columns, column, begin, last);
     const KirExpr *stores = code_binary(x, KB_AND, code_binary(x, KB_EQ, part, code_int(x, 0)), inside);
     for (int i = 0; i < g->arrays.len; i++) {
-        bind_axes(x, arrays[i], own);
+        code_bind_axes(x, arrays[i]);
         store_total(x, arrays[i], sum[i], scratch, stores);
     }
     kir_close(k, loop);

@@ -1,118 +1,112 @@
-/* kernels_map.c: CUDA text of MAP groups. In comes a group of pointwise arrays over the same axes; out goes a
- * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
-#include "kernels.h"
+/* kernels_map.c: the kernels of MAP groups. In comes a group of pointwise arrays over the same axes; out goes
+ * a kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
+#include "code.h"
 
-void k_element(Kernel *k, NodeId id, Named *kept)
+/* The group's arrays at the indices in scope, behind the reads that they need. */
+static void map_element(Code *x, void *data)
 {
-    Named named = { 0 };
-    k_comment(k, id);
-    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
-    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
-    k_forget(k, &named);
-    k->value[id] = name;
-    vec_push(k->p->m->arena, kept, id);
-    if (k_is_stored(k, id))
-        k_store(k, id, name);
-}
-
-void k_map_body(Kernel *k)
-{
-    Group *g = k->g;
-    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
-    k->gathers = !k->wide && !k->hooks->ahead;
-    k->gathered = body;
-    if (k->gathers)
-        k->out = &body;
-    k_keep_axes(k, g->arrays.data[0]);
+    const Group *g = x->k->g;
+    Gather reads;
     Named kept = { 0 };
+    (void)data;
+    bool gathers = !x->wide;
+    if (gathers)
+        code_gather(x, &reads);
+    code_keep_axes(x, g->arrays.data[0]);
     for (int i = 0; i < g->arrays.len; i++) {
-        k_bind_axes(k, g->arrays.data[i]);
-        k_element(k, g->arrays.data[i], &kept);
+        code_bind_axes(x, g->arrays.data[i]);
+        code_array(x, g->arrays.data[i], &kept);
     }
-    if (k->hooks->group_done)
-        k->hooks->group_done(k);
-    k_forget(k, &kept);
-    if (!k->wide)
-        k_prefetches(k, NULL);
-    k->prefetches.len = 0;
-    k->out = out;
-    if (k->gathers)
-        buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", body.data);
-    k->gathers = false;
+    code_forget(x, &kept);
+    if (gathers) {
+        code_prefetches(x, NULL);
+        code_gather_end(x, &reads);
+    }
+    x->prefetches.len = 0;
 }
 
-static void map_body(Kernel *k, void *data)
-{
-    (void)data;
-    k_map_body(k);
-}
+typedef struct MapSizes { const KirExpr *rows, *elements, *first, *step; } MapSizes;
 
 /* Few elements a row: rows and elements are one range. */
-static void print_flat(Kernel *k, NodeId first)
+static void flat_map(Code *x, const MapSizes *s)
 {
-    Group *g = k->g;
-    k_open(k, "for (int64_t n = first; n < rows * elements; n += step)");
-    buf_line(k->out, "const int64_t row = n / elements;");
-    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
-    k_split_row(k, "row");
-    k_split_element(k, k_node(k, first)->axes, g->naxes, "e", "i");
-    map_body(k, NULL);
-    k_close(k);
+    const Group *g = x->k->g;
+    const KirExpr *n;
+    KirOpen loop = code_for(x, "n", s->first, code_mul(x, s->rows, s->elements), s->step, &n);
+    const KirExpr *row = code_let(x, "row", code_binary(x, KB_DIV, n, s->elements));
+    const KirExpr *e = code_let(x, "e", code_sub(x, n, code_mul(x, row, s->elements)));
+    code_split_row(x, row);
+    code_split_element(x, k_node(x->k, g->arrays.data[0])->axes, g->naxes, e, "i");
+    map_element(x, NULL);
+    kir_close(x->kir, loop);
 }
 
-static void open_rows(Kernel *k)
+static KirOpen open_rows(Code *x, const MapSizes *s, const KirExpr **row)
 {
-    k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
+    return code_for(x, "row", kir_special(x->kir, KP_BLOCK, 1), s->rows, kir_special(x->kir, KP_BLOCKS, 1),
+                    row);
 }
 
 /* A block's threads are shared out among so many rows that each thread has a vector of its row. */
-static void open_packed_rows(Kernel *k)
+static KirOpen open_packed_rows(Code *x, MapSizes *s, const KirExpr **row)
 {
-    int threads = k->g->threads;
-    buf_line(k->out, "const int lanes = cell_row_lanes<%d>((elements + %s - 1) / %s);", threads, k->n, k->n);
-    buf_line(k->out, "const int64_t first = cell_block_index(0) * lanes + cell_thread() %% lanes;");
-    buf_line(k->out, "const int64_t step = cell_block_count(0) * lanes;");
-    k_open(k, "for (int64_t row = cell_block_index(1) * (%d / lanes) + cell_thread() / lanes; row < rows; "
-              "row += cell_block_count(1) * (%d / lanes))", threads, threads);
+    Kir *k = x->kir;
+    int threads = x->k->g->threads;
+    const KirTemplate all = { .value = threads };
+    const KirExpr *thread = kir_special(k, KP_THREAD, 0), *one = code_int(x, 1);
+    const KirExpr *vectors = code_binary(x, KB_DIV, code_sub(x, code_add(x, s->elements, x->n), one), x->n);
+    const KirExpr *lanes = kir_let(k, "lanes", KT_VOID, kir_call(k, "cell_row_lanes", &all, 1, &vectors, 1));
+    const KirExpr *block = code_mul(x, kir_special(k, KP_BLOCK, 0), lanes);
+    s->first = code_let(x, "first", code_add(x, block, code_binary(x, KB_MOD, thread, lanes)));
+    s->step = code_let(x, "step", code_mul(x, kir_special(k, KP_BLOCKS, 0), lanes));
+    const KirExpr *side = code_binary(x, KB_DIV, code_int(x, threads), lanes);      /* rows side by side */
+    const KirExpr *first = code_mul(x, kir_special(k, KP_BLOCK, 1), side);
+    return code_for(x, "row", code_add(x, first, code_binary(x, KB_DIV, thread, lanes)), s->rows,
+                    code_mul(x, kir_special(k, KP_BLOCKS, 1), side), row);
 }
 
-static void print_map(Kernel *k)
+static void map_kernel(Code *x)
 {
-    Group *g = k->g;
-    NodeId first = g->arrays.data[0];
-    buf_line(k->out, "const int64_t rows = %s;", k_rows(k));
-    buf_line(k->out, "[[maybe_unused]] const int64_t elements = %s;", k_product(k, g->axes, g->naxes));
+    const Group *g = x->k->g;
+    const IndexId *axes = k_node(x->k, g->arrays.data[0])->axes;
+    const KirExpr *row, *e;
+    MapSizes s = { .rows = code_let(x, "rows", code_rows(x)) };
+    s.elements = code_let(x, "elements", code_sizes(x, g->axes, g->naxes));
     if (!g->packed) {
-        buf_line(k->out, "const int64_t first = cell_block_index(0) * %d + cell_thread();", g->threads);
-        buf_line(k->out, "const int64_t step = cell_block_count(0) * %d;", g->threads);
+        s.first = code_first(x, "first", g->threads);
+        s.step = code_step(x, "step", g->threads);
     }
     if (g->flat) {
-        print_flat(k, first);
+        flat_map(x, &s);
         return;
     }
-    (g->packed ? open_packed_rows : open_rows)(k);
-    k_split_row(k, "row");
-    if (k->one_step)
-        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), STEP_VECTORS);
+    KirOpen rows = g->packed ? open_packed_rows(x, &s, &row) : open_rows(x, &s, &row);
+    code_split_row(x, row);
+    if (x->one_step)
+        x->enough = STEP_VECTORS;
     if (g->naxes == 0) {
-        k_open(k, "for (int64_t e = first; e < elements; e += step)");
-        map_body(k, NULL);
-        k_close(k);
+        KirOpen loop = code_for(x, "e", s.first, s.elements, s.step, &e);
+        map_element(x, NULL);
+        kir_close(x->kir, loop);
     } else {
-        const IndexId *axes = k_node(k, first)->axes;
         int last = g->naxes - 1;
-        Loop l = { axes[last], g->axes[last], "first", "step", map_body, NULL, last > 0 ? axes : NULL, last };
-        k_loop(k, &l);
+        CodeLoop l = { .along = axes[last], .extent = g->axes[last], .first = s.first, .step = s.step,
+                       .body = map_element, .outer = last > 0 ? axes : NULL, .n_outer = last,
+                       .elements = s.elements };
+        code_loop(x, &l);
     }
-    k_close(k);
+    kir_close(x->kir, rows);
 }
 
 void emit_map(Kernel *k)
 {
-    k->threads = k->g->threads;
-    k_print(k, k->g->kernel, print_map);
-    k->g->enough = k->g->phase == PHASE_DURING ? STEP_VECTORS : 0;
-    k->g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
+    Group *g = k->g;
+    Code *x = code_of_group(k);
+    map_kernel(x);
+    code_settle_width(x);
+    g->enough = g->phase == PHASE_DURING ? STEP_VECTORS : 0;
+    g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
     for (int i = 0; i < k->multiples.len; i++)
-        vec_push(k->p->m->arena, &k->g->multiples, k->multiples.data[i]);
+        vec_push(k->p->m->arena, &g->multiples, k->multiples.data[i]);
+    code_print(k->p, code_end(x), k->out);
 }

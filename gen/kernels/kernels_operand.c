@@ -52,7 +52,7 @@ static const KirExpr *parity(Code *x, const KirExpr *t)
     return code_binary(x, KB_BITS, t, code_int(x, 1));
 }
 
-static const KirExpr *half_row(Code *x, const KirExpr *t)
+const KirExpr *code_half_row(Code *x, const KirExpr *t)
 {
     return code_add(x, code_mul(x, parity(x, t), code_batch(x)), x->b);
 }
@@ -70,7 +70,7 @@ static const KirExpr *time_first_row(Code *x, const Buffer *buffer, int ring, in
 }
 
 /* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
-static const KirExpr *buffer_row(Code *x, const Buffer *buffer, int ahead)
+const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead)
 {
     int ring = buffer && x->k->pr->dir == FORWARD ? buffer->ring : 0;
     bool later = (ahead > 0) != x->k->p->m->c->reverse;
@@ -92,19 +92,24 @@ static const KirExpr *buffer_row(Code *x, const Buffer *buffer, int ahead)
     return kir_select(x->kir, x->saves, row, kept);
 }
 
-static const KirExpr *row_of(Code *x, const Storage *st)
+const KirExpr *code_row_of(Code *x, const Storage *st)
 {
     bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
     if (st->timed && st->batched)
-        return buffer_row(x, kept ? &x->k->p->buffers.data[st->slot] : NULL, 0);
+        return code_buffer_row(x, kept ? &x->k->p->buffers.data[st->slot] : NULL, 0);
     return st->batched ? x->b : st->timed ? code_time_row(x, x->t, 0) : code_int(x, 0);
 }
 
-/* Of element `within` of a row. */
+const KirExpr *code_place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
+                          const KirExpr *within)
+{
+    return code_move(x, code_add(x, p, code_mul(x, row, code_size(x, pitch))), within);
+}
+
 static const KirExpr *place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
                             const IxExpr *within)
 {
-    return code_move(x, code_add(x, p, code_mul(x, row, code_size(x, pitch))), ix_node(&x->printer, within));
+    return code_place(x, p, row, pitch, ix_node(&x->printer, within));
 }
 
 /* ---- reading values ---- */
@@ -114,14 +119,48 @@ static const KirExpr *load_number(Code *x, bool constant, bool whole, const KirE
     return kir_load(x->kir, constant ? KA_LOAD_RO : KA_LOAD, whole ? KT_I64 : code_real(x), at);
 }
 
+/* Asks for the next step's element: it comes from memory while this step and the product behind it run. */
+static void prefetch_next(Code *x, const Storage *st, const KirExpr *p, const Poly *pitch, const IxExpr *lin,
+                          bool optional)
+{
+    const KirExpr *t = x->t, *row = x->row, *one = code_int(x, 1);
+    bool forward = x->k->pr->dir == FORWARD, later = forward != x->k->p->m->c->reverse;
+    x->t = code_binary(x, forward ? KB_ADD : KB_SUB, t, one);
+    x->row = row ? code_binary(x, later ? KB_ADD : KB_SUB, row, one) : NULL;
+    const KirExpr *within = x->gathers && x->wide ? code_at_first(x, lin) : ix_node(&x->printer, lin);
+    const KirExpr *at = code_place(x, p, code_row_of(x, st), pitch, within);
+    x->t = t;
+    x->row = row;
+    code_prefetch(x, at, optional ? p : NULL);
+}
+
+/* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
 static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, const KirExpr *p, bool optional)
 {
     Module *m = x->k->p->m;
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
-    const KirExpr *at = place(x, p, row_of(x, st), st->pitch ? st->pitch : elements,
-                              storage_linear(m, r, st));
-    const KirExpr *v = load_number(x, true, st->dtype == DT_I32, at);
-    return optional ? kir_select(x->kir, p, v, code_int(x, 0)) : v;
+    const Poly *pitch = st->pitch ? st->pitch : elements;
+    const IxExpr *lin = storage_linear(m, r, st);
+    const KirExpr *row = code_row_of(x, st);
+    bool whole = st->dtype == DT_I32, inside = k_always_inside(x->k, r), known = k_known_before(x->k, r);
+    int stride = x->wide && inside ? code_stride(x, lin, pitch) : -1;
+    if (stride == 1 && !whole) {
+        CodeVector v = { .pointer = p, .type = st->dtype, .optional = optional,
+                         .fixed = !st->batched && !st->timed };
+        v.offset = code_place(x, code_int(x, 0), row, pitch, code_at_first(x, lin));
+        if (x->gathers && st->timed && known)
+            prefetch_next(x, st, p, pitch, lin, optional);
+        return code_vector(x, &v);
+    }
+    if (x->one_step && st->timed && !x->away && known && inside)
+        prefetch_next(x, st, p, pitch, lin, optional);
+    const KirExpr *v = load_number(x, true, whole, place(x, p, row, pitch, lin));
+    v = optional ? kir_select(x->kir, p, v, code_int(x, 0)) : v;
+    const KirExpr *before = x->away ? NULL : code_read_before(x, v);
+    if (before)
+        return before;
+    const char *name = p->var->name + 2;
+    return stride == 0 && !x->gathers ? code_hoisted_read(x, name, v) : code_early(x, r, name, v);
 }
 
 /* Where the state before the first step lies: a walk on chip (tile) has it as its first checkpoint. */
@@ -142,18 +181,37 @@ static const KirExpr *load_state(Code *x, const Read *r)
     const Storage *st = &x->k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
     const IxExpr *e = read_linear(m, r);
-    const KirExpr *row = buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    const KirExpr *row = code_buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const KirExpr *saved = place(x, code_pointer(x, REF_NODE, next, st->dtype), row, n, e);
     const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0));
-    return load_number(x, false, false, kir_select(x->kir, later, saved, first_state(x, r->id, n, e)));
+    const KirExpr *v = load_number(x, x->k->g && x->k->g->along, false,
+                                   kir_select(x->kir, later, saved, first_state(x, r->id, n, e)));
+    return code_early(x, r, m->tensors.data[r->id].name, v);
 }
 
 static const KirExpr *load_adjoint(Code *x, const Read *r, TensorId of)
 {
     const Poly *n = tensor_elements(x->k->p->m, r->id);
+    const IxExpr *lin = read_linear(x->k->p->m, r);
     const KirExpr *p = code_pointer(x, REF_CARRY, of, x->k->p->compute);
     const KirExpr *t = mutate("stale-adjoint") ? x->t : code_add(x, x->t, code_int(x, 1));
-    return load_number(x, false, false, place(x, p, half_row(x, t), n, read_linear(x->k->p->m, r)));
+    const KirExpr *half = code_half_row(x, t);
+    if (x->wide && k_always_inside(x->k, r) && code_stride(x, lin, n) == 1) {
+        CodeVector v = { .pointer = p, .type = x->k->p->compute };
+        v.offset = code_place(x, code_int(x, 0), half, n, code_at_first(x, lin));
+        return code_vector(x, &v);
+    }
+    const KirExpr *v = load_number(x, x->k->g && x->k->g->along, false, place(x, p, half, n, lin));
+    return code_early(x, r, p->var->name + 2, v);
+}
+
+/* Element by element: a condition on the step stands before it. */
+static const KirExpr *load_history(Code *x, const Read *r, const Storage *st)
+{
+    x->depth++;
+    const KirExpr *v = load_storage(x, r, st, code_pointer(x, REF_TENSOR, r->id, st->dtype), true);
+    x->depth--;
+    return v;
 }
 
 static const KirExpr *load_tensor(Code *x, const Read *r)
@@ -164,15 +222,16 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
     switch (t->kind) {
     case T_STATE: return load_state(x, r);
     case T_DNEXT: return load_adjoint(x, r, t->of);
+    case T_HISTORY: case T_DHISTORY: return load_history(x, r, st);
     case T_DINIT: {
+        const KirExpr *given = code_pointer(x, REF_TENSOR, t->of, x->k->p->compute);
         const KirExpr *p = code_pointer(x, REF_CARRY, t->of, x->k->p->compute);
         const KirExpr *at = place(x, p, x->b, tensor_elements(m, r->id), read_linear(m, r));
-        return kir_select(x->kir, code_pointer(x, REF_TENSOR, t->of, x->k->p->compute), code_int(x, 0),
-                          load_number(x, false, false, at));
+        return kir_select(x->kir, given, code_int(x, 0), load_number(x, false, false, at));
     }
     default: {
-        bool optional = t->kind == T_HISTORY || t->kind == T_DHISTORY || t->kind == T_DOUT;
-        return load_storage(x, r, st, code_pointer(x, REF_TENSOR, r->id, st->dtype), optional);
+        const KirExpr *p = code_pointer(x, REF_TENSOR, r->id, st->dtype);
+        return load_storage(x, r, st, p, t->kind == T_DOUT);
     }
     }
 }
@@ -181,17 +240,25 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
 {
     const Node a = *k_node(x->k, array);
     const KirExpr *inside[64], *before[64];
-    for (int i = 0; i < a.naxes; i++)
+    bool beyond[64];
+    for (int i = 0; i < a.naxes; i++) {
         inside[i] = ix_node(&x->printer, map[i]);
+        beyond[i] = !k_is_inside(x->k, map[i], x->k->p->m->indices.data[a.axes[i]].extent);
+    }
     for (int i = 0; i < a.naxes; i++) {
         before[i] = x->index[a.axes[i]];
         x->index[a.axes[i]] = inside[i];
+        bool was = x->k->beyond[a.axes[i]];
+        x->k->beyond[a.axes[i]] = beyond[i];
+        beyond[i] = was;
     }
     x->depth++;
     const KirExpr *v = expr_node(&x->printer, a.args[0]);
     x->depth--;
-    for (int i = a.naxes - 1; i >= 0; i--)
+    for (int i = a.naxes - 1; i >= 0; i--) {
         x->index[a.axes[i]] = before[i];
+        x->k->beyond[a.axes[i]] = beyond[i];
+    }
     return v;
 }
 
@@ -225,7 +292,7 @@ static void bind_readers_step(Code *x, IndexId here)
 static const KirExpr *load_past(Code *x, const Read *of)
 {
     Read r = k_past(x->k->p->m, of);
-    return load_tensor(x, &r);
+    return load_history(x, &r, &x->k->pr->tensor[of->past]);
 }
 
 /* Another step's value: the same read with that step in place of this one. Nothing that is kept for this
@@ -277,7 +344,7 @@ static const KirExpr *gather(Code *x, NodeId id)
     const KirExpr *before[64], *at[64], *inside = kir_truth(x->kir, true);
     KirBlock *named = NULL, *outer = x->kir->at;
     NodeId pinned[64];
-    bool only = false;
+    bool only = false, gathers = x->gathers, wide = x->wide;
     int placed = x->placed.len;
     x->depth++;
     for (int i = 0; i < r.nbound; i++) {
@@ -286,7 +353,8 @@ static const KirExpr *gather(Code *x, NodeId id)
     }
     for (int i = 0; i < r.nbound; i++) {
         const KirExpr *extent = code_size(x, m->indices.data[r.bound[i]].extent);
-        if (nodes_of(at[i], LARGE_PLACE) >= LARGE_PLACE) {
+        bool large = nodes_of(at[i], LARGE_PLACE) >= LARGE_PLACE;
+        if (large && (r.type == TY_INT || !(gathers || wide))) {
             named = named ? named : arena_alloc(m->arena, sizeof *named);
             kir_enter(x->kir, named);
             at[i] = code_let(x, names_fresh(&x->k->locals, "at"), at[i]);
@@ -298,7 +366,13 @@ static const KirExpr *gather(Code *x, NodeId id)
         x->index[r.bound[i]] = kir_call2(x->kir, "cell_nearest", at[i], extent);
     }
     NodeId term = only && r.nbound == 1 ? k_node(x->k, r.args[0])->args[1] : r.args[0];
+    x->away += named != NULL;         /* nothing of it is kept, or read elsewhere */
+    x->gathers = gathers && !named;
+    x->wide = wide && !named;
     const KirExpr *v = expr_node(&x->printer, term);
+    x->away -= named != NULL;
+    x->gathers = gathers;
+    x->wide = wide;
     kir_enter(x->kir, outer);
     x->placed.len = x->places.len = placed;
     for (int i = r.nbound - 1; i >= 0; i--)
@@ -327,9 +401,13 @@ static const KirExpr *reduce_in_place(Code *x, NodeId id)
         loops[i] = code_for(x, name, code_int(x, 0), code_size(x, b->extent), code_int(x, 1),
                             &x->index[r.bound[i]]);
     }
+    bool gathers = x->gathers, wide = x->wide;
+    x->gathers = x->wide = false;
     x->depth++;
     const KirExpr *term = expr_node(&x->printer, r.args[0]);
     x->depth--;
+    x->gathers = gathers;
+    x->wide = wide;
     if (extreme)
         kir_assign(x->kir, sum, kir_call2(x->kir, r.reduce == R_MAX ? "cell_max" : "cell_min", sum, term));
     else
@@ -367,7 +445,18 @@ static const KirExpr *known(ExprPrinter *e, NodeId id)
     for (int i = x->placed.len - 1; i >= 0; i--)
         if (x->placed.data[i].place == id && x->placed.data[i].depth == x->depth)
             return x->places.data[i];
-    return x->depth || k_node(x->k, id)->kind != N_MAP ? NULL : x->value[id];
+    const Node *n = k_node(x->k, id);
+    if (x->depth || n->kind != N_MAP)
+        return NULL;
+    if (x->value[id])
+        return x->value[id];
+    return id != x->hoisting && code_same_for_all(x, n) ? code_hoist(x, id, false) : NULL;
+}
+
+static const KirExpr *reciprocal(ExprPrinter *e, NodeId id)
+{
+    Code *x = e->data;
+    return code_same_for_all(x, k_node(x->k, id)) ? code_hoist(x, id, true) : NULL;
 }
 
 static const KirExpr *index_of(ExprPrinter *e, IndexId i)
@@ -380,7 +469,8 @@ static const KirExpr *index_of(ExprPrinter *e, IndexId i)
         return start;
     if (!x->index[i])
         bug(x->k->p->m->c, "kernels", "index %s is not in scope", x->k->p->m->indices.data[i].name);
-    return x->index[i];
+    bool along = x->index[i]->kind == KX_VAR && x->index[i]->var == x->along;
+    return x->at_first && along ? x->first : x->index[i];
 }
 
 static const KirExpr *size_of(ExprPrinter *e, int dim)
@@ -394,8 +484,8 @@ static const KirExpr *start_of(ExprPrinter *e)
     return index_of(e, IX_START);
 }
 
-const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .size = size_of,
-                               .start = start_of };
+const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .reciprocal = reciprocal,
+                               .size = size_of, .start = start_of };
 
 /* ---- locals for what an expression uses more than once ---- */
 
@@ -410,7 +500,7 @@ static void name_shared(Code *x, NodeId id, int *uses, Named *named)
         return;
     for (int i = 0; i < n.nargs; i++)
         name_shared(x, n.args[i], uses, named);
-    if (uses[id] > -2 || x->value[id] || (n.type != TY_REAL && k_is_short(x->k, id)))
+    if (uses[id] > -2 || x->value[id] || code_same_for_all(x, &n) || (n.type != TY_REAL && k_is_short(x->k, id)))
         return;
     const char *name = k_text(x->k, "s%d", x->k->numbered++);
     const KirExpr *v = expr_node(&x->printer, id);
@@ -425,7 +515,7 @@ const KirExpr *code_value(Code *x, NodeId body, Named *named)
     name_shared(x, body, uses, named);
     k_clear_uses(x->k, body, uses);
     const KirExpr *v = expr_node(&x->printer, body);
-    return k_node(x->k, body)->type == TY_INT ? kir_convert(x->kir, kir_value(code_real(x)), v) : v;
+    return k_node(x->k, body)->type == TY_REAL ? v : kir_convert(x->kir, kir_value(code_real(x)), v);
 }
 
 void code_forget(Code *x, Named *named)
@@ -435,63 +525,16 @@ void code_forget(Code *x, Named *named)
     named->len = 0;
 }
 
-/* ---- writing values ---- */
+/* ---- the element of an array ---- */
 
-/* A next state goes before the next step too, and behind the last. */
-static void store_next(Code *x, NodeId id, TensorId s, const KirExpr *value)
+void code_array(Code *x, NodeId id, Named *kept)
 {
-    Module *m = x->k->p->m;
-    const Poly *n = tensor_elements(m, s);
-    Read self = read_itself(m, id);
-    const IxExpr *lin = read_linear(m, &self);
-    const KirExpr *next = code_add(x, x->t, code_int(x, 1));
-    int before = x->k->pr->before[s];
-    if (before >= 0) {
-        const Buffer *b = &x->k->p->buffers.data[before];
-        const KirExpr *p = code_written(x, REF_BEFORE, s, b->dtype), *row = buffer_row(x, b, 1);
-        KirOpen more = kir_if(x->kir, code_binary(x, KB_LT, next, code_steps(x)));
-        kir_store(x->kir, place(x, p, row, n, lin), value, NULL);
-        kir_close(x->kir, more);
-    }
-    const KirExpr *final = code_written(x, REF_FINAL, s, x->k->p->compute);
-    KirOpen last = kir_if(x->kir, code_binary(x, KB_AND, final, code_binary(x, KB_EQ, next, code_steps(x))));
-    kir_store(x->kir, place(x, final, x->b, n, lin), value, NULL);
-    kir_close(x->kir, last);
-}
-
-static void store_carried(Code *x, NodeId id, TensorId of, const KirExpr *value)
-{
-    Read self = read_itself(x->k->p->m, id);
-    const KirExpr *p = code_written(x, REF_CARRY, of, x->k->p->compute);
-    const Poly *n = tensor_elements(x->k->p->m, of);
-    const KirExpr *to = place(x, p, half_row(x, x->t), n, read_linear(x->k->p->m, &self));
-    kir_store(x->kir, to, value, NULL);
-}
-
-/* An element of an array, at the indices in scope, to where it is kept. */
-void code_store(Code *x, NodeId id, const KirExpr *value)
-{
-    Module *m = x->k->p->m;
-    const Storage *st = &x->k->pr->node[id];
-    TensorId of = -1;
-    RootKind root = root_kind(m, id, &of);
-    Read self = read_itself(m, id);
-    if (root == ROOT_DPREV) {
-        store_carried(x, id, of, value);
-        return;
-    }
-    if (root == ROOT_NEXT && x->k->pr->dir == FORWARD)
-        store_next(x, id, of, value);
-    if (st->home == HOME_NONE)
-        return;
-    const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
-    const KirExpr *p = code_written(x, REF_NODE, id, st->dtype);
-    const KirExpr *to = place(x, p, row_of(x, st), pitch, storage_linear(m, &self, st));
-    bool optional = k_may_be_null(x->k, st), adds = st->home == HOME_ARG && x->k->pr->dir == BACKWARD;
-    KirOpen wanted = { 0 };
-    if (optional)
-        wanted = kir_if(x->kir, p);
-    kir_store(x->kir, to, value, !adds ? NULL : root == ROOT_DPARAM_INIT ? kir_truth(x->kir, true) : x->adds);
-    if (optional)
-        kir_close(x->kir, wanted);
+    Named named = { 0 };
+    code_comment(x, id);
+    const KirExpr *v = code_value(x, k_node(x->k, id)->args[0], &named);
+    x->value[id] = kir_let(x->kir, k_local(x->k, "a", id), code_real(x), v);
+    code_forget(x, &named);
+    vec_push(x->kir->arena, kept, id);
+    if (k_is_stored(x->k, id))
+        code_store(x, id, x->value[id]);
 }

@@ -12,7 +12,8 @@ void emit_parts_kernel(Plan *p, Program *pr, Parts *parts, Buf *out)
     const KirExpr *to = code_written(x, REF_BUFFER, parts->buffer, DT_BF16);
     const KirExpr *args[] = { to, from, code_size(x, parts->offset), code_size(x, parts->rows),
                               code_size(x, parts->columns), code_size(x, parts->pitch) };
-    const KirTemplate how[] = { { KT_BOOL, parts->planes }, { KT_BOOL, parts->rising } };
+    const KirTemplate how[] = { { .type = KT_BOOL, .value = parts->planes },
+                                { .type = KT_BOOL, .value = parts->rising } };
     kir_do(x->kir, kir_call(x->kir, "cell_split_matrix", how, 2, args, 6));
     code_print_once(p, code_end(x), &parts->kernel, out);
     kernel_release(&k);

@@ -159,7 +159,7 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
         buf_line(k->out, "%s %s = %s;", k->real, k->value[id], reduce_start(k, reduction_of(k, id).reduce));
     }
     if (first.nbound == 1) {
-        Loop l = { first.bound[0], extents[0], "lane", lanes(k), row_terms, &range, NULL, 0 };
+        Loop l = { first.bound[0], extents[0], "lane", lanes(k), row_terms, &range };
         k_loop(k, &l);
     } else {
         k->mixed = true;
@@ -237,7 +237,7 @@ static void row_elements(Kernel *k, void *data)
 static void row_sums(Kernel *k)
 {
     ArrayRange none = { k->g->arrays.len, k->g->arrays.len };
-    Loop l = { column_index(k), sums_of(k)->axes[0], "lane", lanes(k), row_elements, &none, NULL, 0 };
+    Loop l = { column_index(k), sums_of(k)->axes[0], "lane", lanes(k), row_elements, &none };
     k_loop(k, &l);
 }
 
@@ -259,7 +259,7 @@ static int row_vectors(Kernel *k, int i, bool *summed)
     if (end == g->arrays.len)
         *summed = true;
     ArrayRange range = { i, end };
-    Loop l = { along, extent, "lane", lanes(k), row_elements, &range, NULL, 0 };
+    Loop l = { along, extent, "lane", lanes(k), row_elements, &range };
     k_loop(k, &l);
     k->index[along] = NULL;
     return end;

@@ -82,7 +82,7 @@ static KirOpen open_shared(Sort *s, const char *name, const KirExpr *limit, cons
 
 static const KirExpr *shares_of(Code *x, const KirExpr *n, int each, int most)
 {
-    const KirTemplate by[] = { { KT_VOID, each }, { KT_VOID, most } };
+    const KirTemplate by[] = { { .value = each }, { .value = most } };
     return kir_call(x->kir, "cell_shares", by, 2, &n, 1);
 }
 

@@ -202,7 +202,7 @@ static void copy_places(Code *x, const Last *l)
     const KirExpr *piece = code_mul(x, code_sub(x, n, code_mul(x, row, l->pieces)), l->width);
     const KirExpr *at = code_let(x, "at", history_at(x, l, b, place, piece));
     KirOpen words = kir_if(k, l->whole);
-    const KirExpr *four = kir_array(k, "words", KT_U32, 4, true);
+    const KirExpr *four = kir_array(k, "words", KT_U32, code_int(x, 4), true);
     KirOpen given = kir_if(k, from);
     kir_do(k, kir_call2(k, "cell_load_words", four, code_add(x, from, at)));
     kir_close(k, given);
@@ -247,7 +247,7 @@ static void all_steps(Code *x, Last *l)
     const KirExpr *place = code_let(x, "place", code_sub(x, from, code_mul(x, x->b, steps)));
     const KirExpr *piece = code_sub(x, n, code_mul(x, row, l->pieces));
     const KirExpr *begin = code_let(x, "begin", code_mul(x, piece, l->width));
-    const KirExpr *v = kir_array(k, "v", type, l->wide, true);
+    const KirExpr *v = kir_array(k, "v", type, wide, true);
     KirOpen neighbours = kir_for(k, "u", KT_I32, code_int(x, 0), KB_LT, wide, code_int(x, 1), &u);
     neighbours.statement->n = -1;
     KirOpen beyond = kir_if(k, code_binary(x, KB_GE, u, l->width));
@@ -261,7 +261,7 @@ static void all_steps(Code *x, Last *l)
     kir_close(k, neighbours);
     const KirExpr *to = code_move(x, l->to, history_at(x, l, x->b, place, begin));
     KirOpen wholly = kir_if(k, l->whole);
-    kir_add(k, (KirStmt){ .kind = KI_STORE_VECTOR, .n = l->wide, .x = { to, v } });
+    kir_store_vector(k, to, v, wide, NULL);
     kir_else(k, &wholly);
     kir_store(k, to, element(x, v, code_int(x, 0)), NULL);
     kir_close(k, wholly);

@@ -249,28 +249,6 @@ bool k_stays(const Kernel *k, const Vector *v)
     return k->slots && (v->loops > 1 || k->g->sums);
 }
 
-/* Does it differ along the axis whose elements a lane reads several at a time? */
-static bool of_batch(const Kernel *k, const char *place)
-{
-    return k->batch && strstr(place, k->batch);
-}
-
-static const char *vector_element(Kernel *k, const Vector *v)
-{
-    return k_text(k, of_batch(k, v->offset) ? "%s[j][u]" : "%s[u]", v->name);
-}
-
-/* A vector of a lane's rows, in front of all that is computed. */
-static void early_vector(Kernel *k, const Vector *v)
-{
-    bool batch = of_batch(k, v->offset);
-    buf_line(batch ? &k->batch_names : &k->gathered, batch ? "%s %s[batch][%s];" : "%s %s[%s];", k->real, v->name, k->n);
-    buf_line(batch ? &k->batched : &k->gathered,
-             v->optional ? "cell_load_vec_or_zero<%s>(%s%s, %s, %s);" : "cell_load_vec_ro<%s>(%s%s, %s + %s);", k->n,
-             v->name, batch ? "[j]" : "", v->pointer, v->offset);
-    k->batch_reads += batch;
-}
-
 /* Is it the result of the product that this very kernel makes, whose neighbours are at hand? */
 static bool is_given(const Kernel *k, const char *pointer)
 {
@@ -300,20 +278,16 @@ static const char *wide_read(Kernel *k, const Place *at)
     Vector *v = &k->vectors.data[number];
     for (int i = 0; i < k->here.len; i++)
         if (k->here.data[i] == number)
-            return vector_element(k, v);
+            return k_text(k, "%s[u]", v->name);
     vec_push(k->p->m->arena, &k->here, number);
     if (is_given(k, at->pointer)) {
         k->missed |= k->given && k->given != v->name;
         k->given = v->name;
-        return vector_element(k, v);
+        return k_text(k, "%s[u]", v->name);
     }
     if (k->trial && v->last_loop != k->loops) {
         v->loops++;
         v->last_loop = k->loops;
-    }
-    if (k->gathers) {
-        early_vector(k, v);
-        return vector_element(k, v);
     }
     if (k->fused && k->fused->ahead && !v->fixed) {
         fetched_vector(k, v);
@@ -333,7 +307,7 @@ static const char *wide_read(Kernel *k, const Place *at)
 /* ---- reading values ---- */
 
 /* Values of all steps that were there before the walk: inputs, and what other phases or forward computed. */
-static bool known_before(const Kernel *k, const Read *r)
+bool k_known_before(const Kernel *k, const Read *r)
 {
     if (r->is_tensor)
         return true;
@@ -350,7 +324,7 @@ static bool goes_beyond(const Kernel *k, const IxExpr *e)
     return false;
 }
 
-static bool is_inside(const Kernel *k, const IxExpr *e, const Poly *extent)
+bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent)
 {
     Module *m = k->p->m;
     const Poly *lo, *hi;
@@ -364,7 +338,7 @@ bool k_always_inside(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     for (int i = 0; i < r->nmap; i++)
-        if (!is_inside(k, r->map[i], r->is_tensor ? m->tensors.data[r->id].axes[i]
+        if (!k_is_inside(k, r->map[i], r->is_tensor ? m->tensors.data[r->id].axes[i]
                                                   : m->indices.data[m->nodes.data[r->id].axes[i]].extent))
             return false;
     return true;
@@ -380,8 +354,8 @@ static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Pol
         return;
     k->t = k_text(k, forward ? "(%s + 1)" : "(%s - 1)", t);
     k->row = now ? k_text(k, forward != k->p->m->c->reverse ? "(%s + 1)" : "(%s - 1)", now) : NULL;
-    const char *place = k->gathers && k->wide ? at_first(k, lin) : ix_text(&k->printer, lin);
-    const char *where = k_text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch, place));
+    const char *place = place_text(k, row_text(k, st), pitch, ix_text(&k->printer, lin));
+    const char *where = k_text(k, "%s + %s", p, place);
     k->t = t;
     k->row = now;
     where = k_text(k, optional ? "if (%s) cell_prefetch(%s);" : "%.0scell_prefetch(%s);", p, where);
@@ -425,14 +399,7 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
     if (k->hooks->early && !whole)
         return k->hooks->early(k, p, s);
     RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)), .whole = whole };
-    if (of_batch(k, s)) {
-        buf_line(&k->batch_names, "%s %s[batch];", number_type(k, whole), early.name);
-        early.name = k_text(k, "%s[j]", early.name);
-        buf_line(&k->batched, "%s = %s;", early.name, k_bare(k, s));
-        k->batch_reads++;
-    } else {
-        buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
-    }
+    buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
     vec_push(k->p->m->arena, &k->reads, early);
     return early.name;
 }
@@ -450,14 +417,12 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
                      !st->batched && !st->timed };
-        if (k->gathers && st->timed && known_before(k, r))
-            prefetch_next(k, st, p, pitch, lin, optional);
         return wide_read(k, &at);
     }
     bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
     int adjacent = half && st->timed && k->hooks->adjacent ? k->hooks->adjacent(k, lin, pitch) : 0;
     const char *offset = place_text(k, row, pitch, adjacent ? at_first(k, lin) : ix_text(&k->printer, lin));
-    bool known = known_before(k, r);
+    bool known = k_known_before(k, r);
     const char *s = k_text(k, k->hooks->ahead && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
     if (k->hooks->ahead && whole)
@@ -910,7 +875,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
         if (strcmp(k->past_values.data[i].text, place) == 0)
             return k->past_values.data[i].name;
     for (int i = 0; i < a.naxes; i++)
-        beyond[i] = !is_inside(k, map[i], k->p->m->indices.data[a.axes[i]].extent);
+        beyond[i] = !k_is_inside(k, map[i], k->p->m->indices.data[a.axes[i]].extent);
     for (int i = 0; i < a.naxes; i++) {
         before[i] = k->index[a.axes[i]];
         k->index[a.axes[i]] = inside[i];
@@ -1167,4 +1132,45 @@ bool k_is_stored(const Kernel *k, NodeId id)
     if (k->hooks->leaves_out && k->hooks->leaves_out(k, id))
         return false;
     return k->pr->node[id].home != HOME_NONE || r == ROOT_DPREV || (r == ROOT_NEXT && k->pr->dir == FORWARD);
+}
+
+/* ---- the arrays of a group ---- */
+
+void k_element(Kernel *k, NodeId id, Named *kept)
+{
+    Named named = { 0 };
+    k_comment(k, id);
+    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
+    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
+    k_forget(k, &named);
+    k->value[id] = name;
+    vec_push(k->p->m->arena, kept, id);
+    if (k_is_stored(k, id))
+        k_store(k, id, name);
+}
+
+void k_map_body(Kernel *k)
+{
+    Group *g = k->g;
+    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
+    k->gathers = !k->wide && !k->hooks->ahead;
+    k->gathered = body;
+    if (k->gathers)
+        k->out = &body;
+    k_keep_axes(k, g->arrays.data[0]);
+    Named kept = { 0 };
+    for (int i = 0; i < g->arrays.len; i++) {
+        k_bind_axes(k, g->arrays.data[i]);
+        k_element(k, g->arrays.data[i], &kept);
+    }
+    if (k->hooks->group_done)
+        k->hooks->group_done(k);
+    k_forget(k, &kept);
+    if (!k->wide)
+        k_prefetches(k, NULL);
+    k->prefetches.len = 0;
+    k->out = out;
+    if (k->gathers)
+        buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", body.data);
+    k->gathers = false;
 }

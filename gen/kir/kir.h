@@ -39,7 +39,8 @@ typedef struct KirVar {
     const char *name;
     KirType type;
     bool changes;                 /* may be assigned to */
-    const KirExpr *count;         /* elements of an array; KS_REGISTERS: a number */
+    const KirExpr *count;         /* elements of an array; KS_REGISTERS: a number, or a parameter */
+    const KirExpr *rows;          /* KS_REGISTERS: an array of so many of these; or NULL */
     /* For the passes: */
     int number;                   /* in order of declaration, from 1 on; 0: out of scope */
     int uses;
@@ -83,8 +84,8 @@ typedef enum { KIR_BLOCK, KIR_WARP, KIR_THREAD } KirScope;
 /* Of a loop: its turns depend on no other, so that vectors may take several at once. */
 enum { KIR_LANES = -2 };
 
-/* KT_VOID: a number, KT_BOOL: a truth; else a type */
-typedef struct KirTemplate { KirScalar type; int64_t value; } KirTemplate;
+/* KT_VOID: a number, KT_BOOL: a truth; else a type. of: a parameter of the kernel, in place of a value. */
+typedef struct KirTemplate { KirScalar type; int64_t value; const KirExpr *of; } KirTemplate;
 
 typedef struct KirFunction {
     const char *name;
@@ -121,8 +122,9 @@ typedef enum {
     KI_SHARED,                    /* var: as many elements of shared memory as it counts */
     KI_ASSIGN,                    /* x[0] = x[1]; op KB_ADD: +=, ...; KB_COUNT: = */
     KI_STORE,                     /* at place x[0], in its type, x[1]; added where x[2] is there and true */
-    KI_LOAD_VECTOR,               /* x[0]: registers, from place x[1], n elements; op: KA_LOAD, KA_LOAD_RO */
-    KI_STORE_VECTOR,              /* to place x[0], n elements, of registers x[1]; x[2] as of a store */
+    KI_LOAD_VECTOR,               /* x[0]: registers, from place x[1], `wide` elements; op: KA_LOAD, KA_LOAD_RO;
+                                   * x[2]: from x[2] elements behind x[1], zeros where x[1] is null */
+    KI_STORE_VECTOR,              /* to place x[0], `wide` elements, of registers x[1]; x[2] as of a store */
     KI_FOR,                       /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all;
                                    * or KIR_LANES */
     KI_WHILE,                     /* x[0] */
@@ -135,6 +137,7 @@ typedef enum {
     KI_WAIT,                      /* until all groups but the last n are there */
     KI_MMA,                       /* x[0] += x[1] x[2], fragments */
     KI_CALL,                      /* x[0] */
+    KI_RUN,                       /* of an entry: the kernel, with these values of its parameters */
     KI_COMMENT                    /* text */
 } KirStmtKind;
 
@@ -144,10 +147,17 @@ struct KirStmt {
     int64_t n;
     KirVar *var;
     const KirExpr *x[3];
+    const KirExpr *wide;          /* of a vector: a number, or a parameter */
     KirBlock body, other;
     const char *text;
     int level;                    /* of a loop, for the verifier: which threads go round together */
 };
+
+/* What the launch calls of a kernel with parameters: statements that run it with the values that suit the
+ * sizes of the call. */
+typedef struct KirEntry { const char *name; KirBlock body; } KirEntry;
+
+enum { KIR_PARAMETERS = 3 };
 
 typedef struct Kir {
     Arena *arena;
@@ -156,6 +166,10 @@ typedef struct Kir {
     int resident;                 /* blocks that a multiprocessor should hold at once; 0: as many as fit */
     bool waits;                   /* begins before the kernel before it is done, and waits for that first */
     int64_t shared;               /* bytes of the block's shared memory */
+    /* Numbers and truths that are known when it is compiled, once for each of their values. Without any, it
+     * has no entries, and is called itself. */
+    Vec(KirVar *) params;
+    Vec(KirEntry) entries;
     KirBlock body;
     KirBlock *at;                 /* what statements are added to */
 } Kir;
@@ -192,6 +206,8 @@ const KirExpr *kir_call1(Kir *k, const char *function, const KirExpr *a);
 const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const KirExpr *b);
 const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
 bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
+bool kir_equal(const KirExpr *a, const KirExpr *b);               /* of the same variables */
+bool kir_mentions(const KirExpr *e, const KirVar *v);
 /* The value of `e`, which the statements that `at` gave stand in front of. */
 const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
 
@@ -204,7 +220,12 @@ void kir_add(Kir *k, KirStmt s);
 const KirExpr *kir_let(Kir *k, const char *name, KirScalar as, const KirExpr *value);
 const KirExpr *kir_let_as(Kir *k, const char *name, KirType type, const KirExpr *value);
 const KirExpr *kir_mutable(Kir *k, const char *name, KirScalar as, const KirExpr *value);
-const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, int64_t count, bool zero);
+const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, const KirExpr *count, bool zero);
+/* An array of arrays; an element of it is an array. */
+const KirExpr *kir_array_of_arrays(Kir *k, const char *name, KirScalar of, const KirExpr *rows,
+                                   const KirExpr *count);
+/* The variable of an array, or of the array that is an element of one; else NULL. */
+KirVar *kir_array_var(const KirExpr *e);
 const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count);
 const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout);
 void kir_assign(Kir *k, const KirExpr *to, const KirExpr *value);
@@ -214,10 +235,22 @@ void kir_do(Kir *k, const KirExpr *call);
 void kir_statement(Kir *k, KirStmtKind kind);                     /* one without anything: KI_BREAK, ... */
 void kir_barrier(Kir *k, KirScope of);
 void kir_comment(Kir *k, const char *text);
+void kir_load_vector(Kir *k, KirAccess how, const KirExpr *registers, const KirExpr *wide,
+                     const KirExpr *place, const KirExpr *offset);
+void kir_store_vector(Kir *k, const KirExpr *place, const KirExpr *registers, const KirExpr *wide,
+                      const KirExpr *adds);
+/* A number that is known before the kernel is checked: a parameter of it, or `v`. */
+const KirExpr *kir_unknown(Kir *k, const char *name, KirScalar type);
+void kir_parameter(Kir *k, const KirExpr *unknown);
+void kir_settle(const KirExpr *unknown, int64_t v);               /* see kir_fold */
+void kir_run(Kir *k, const KirExpr *const *values);               /* one for each parameter */
+void kir_append(Kir *k, const KirBlock *statements);
 /* What is added from here on stands inside; the result goes to kir_close. */
 typedef struct KirOpen { KirBlock *outer; KirStmt *statement; } KirOpen;
 KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op,
                 const KirExpr *limit, const KirExpr *by, const KirExpr **var);
+KirOpen kir_for_var(Kir *k, KirVar *v, const KirExpr *first, KirBinary op, const KirExpr *limit,
+                    const KirExpr *by);
 KirOpen kir_while(Kir *k, const KirExpr *condition);
 KirOpen kir_if(Kir *k, const KirExpr *condition);
 void kir_else(Kir *k, KirOpen *open);                             /* of an if that is open */
@@ -239,6 +272,8 @@ const char *kir_verify(Kir *k);
 /* the part of it that follows which threads agree */
 const char *kir_verify_threads(Kir *k);
 void kir_check(Compiler *c, Kir *k, const char *pass);            /* bug() names the pass that broke it */
+/* What is arithmetic of numbers, now that what was unknown is one. */
+void kir_fold(Kir *k);
 void kir_clean(Kir *k);                                           /* drops declarations that nothing reads */
 /* Of the structure: names of variables, of the kernel, and comments do not count. */
 uint64_t kir_hash(Kir *k);

@@ -27,6 +27,7 @@ const KirFunction kir_functions[] = {
     { "cell_column_chunks", 2, 6, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
     { "cell_chunk_sum", 4, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_part_store", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_part_sums", 2, 0, 2, true, KIR_THREAD, KIR_THREAD, KT_VOID },
     { "cell_part_total", 1, 1, 0, false, KIR_THREAD, KIR_THREAD, KT_COUNT },
     { "cell_inside", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_BOOL },
     { "cell_nearest", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
@@ -39,6 +40,8 @@ const KirFunction kir_functions[] = {
     { "cell_fma", 3, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_max", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_min", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_fast_div", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_row_lanes", 1, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_I32 },
     { "cell_fast_gelu_slope", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_prefetch", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_load_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
@@ -250,9 +253,18 @@ const KirExpr *kir_load(Kir *k, KirAccess how, KirScalar as, const KirExpr *plac
 
 const KirExpr *kir_element(Kir *k, const KirExpr *place, const KirExpr *at)
 {
-    KirExpr *e = node(k, KX_LOAD, kir_value(place->type.of), (const KirExpr *[]){ place, at }, 2);
+    bool row = place->kind == KX_VAR && place->var->rows;
+    KirType type = row ? place->type : kir_value(place->type.of);
+    KirExpr *e = node(k, KX_LOAD, type, (const KirExpr *[]){ place, at }, 2);
     e->op = KA_ELEMENT;
     return e;
+}
+
+KirVar *kir_array_var(const KirExpr *e)
+{
+    if (e->kind == KX_LOAD && e->nargs == 2 && e->type.space == KS_REGISTERS)
+        e = e->args[0];
+    return e->kind == KX_VAR && e->type.space == KS_REGISTERS ? e->var : NULL;
 }
 
 const KirExpr *kir_op(Kir *k, Op op, KirScalar gives, bool fast, const KirExpr *const *args, int n)
@@ -313,4 +325,26 @@ int kir_precedence(const KirExpr *e)
     case KX_NEG: case KX_NOT: case KX_CONVERT: return 9;
     default: return 10;
     }
+}
+
+static void fold_expr(Kir *k, const KirExpr *e)
+{
+    for (int i = 0; e && i < e->nargs; i++)
+        fold_expr(k, e->args[i]);
+    bool number = e && e->kind == KX_BINARY && (e->args[0]->kind == KX_WHOLE || e->args[1]->kind == KX_WHOLE);
+    if (number)
+        *(KirExpr *)e = *kir_binary(k, (KirBinary)e->op, e->args[0], e->args[1]);
+}
+
+static void fold_statement(KirStmt *s, void *data)
+{
+    for (int i = 0; i < 3; i++)
+        fold_expr(data, s->x[i]);
+    if (s->var && s->var->count)
+        fold_expr(data, s->var->count);
+}
+
+void kir_fold(Kir *k)
+{
+    kir_each(&k->body, fold_statement, k);
 }

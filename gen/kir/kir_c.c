@@ -1,5 +1,5 @@
 /* kir_c.c: a kernel as a C function for the CPU. In comes a kernel that was verified, and has no
- * threads, shared memory or fragments; out goes text over the names of runtime/cpu/cell_cpu.h. A load or
+ * threads, parameters, shared memory or fragments; out goes text over the names of runtime/cpu/cell_cpu.h. A load or
  * store names the type that it finds in memory; numbers are `real` there, float or double. Nothing is
  * decided. */
 #include <math.h>
@@ -237,7 +237,7 @@ static void print_declaration(const KirStmt *s, Buf *out)
     const char *type = type_text(v->type, out), *fixed = s->kind == KI_LET ? "const " : "";
     bool place = v->type.space == KS_GLOBAL;
     if (s->kind == KI_ARRAY)
-        buf_line(out, "%s %s[%lld]%s;", scalar_words[v->type.of], v->name, (long long)v->count->whole,
+        buf_line(out, "%s %s[%s]%s;", scalar_words[v->type.of], v->name, bare(v->count, out),
                  s->n ? " = { 0 }" : "");
     else if (!s->x[0])
         buf_line(out, "%s%s;", type, v->name);
@@ -290,7 +290,7 @@ static void print_store(const KirStmt *s, Buf *out)
     buf_f(&b, "cell_%s%s_%s(", s->x[2] ? "put" : "store", s->kind == KI_STORE_VECTOR ? "_vec" : "",
           kir_is_whole(of) ? "i32" : kir_scalar_words[of]);
     if (s->kind == KI_STORE_VECTOR)
-        buf_f(&b, "%lld, ", (long long)s->n);
+        buf_f(&b, "%s, ", bare(s->wide, out));
     for (int i = 0; i < 3; i++)
         if (s->x[i])
             buf_f(&b, "%s%s", i ? ", " : "", bare(s->x[i], out));
@@ -323,7 +323,8 @@ static void print_statement(const KirStmt *s, Buf *out)
     case KI_COPY:
     case KI_COMMIT:
     case KI_WAIT:
-    case KI_MMA: break;
+    case KI_MMA:
+    case KI_RUN: break;
     }
 }
 

@@ -47,8 +47,8 @@ static bool calls_for_effect(const KirExpr *e)
 static bool writes_inside(const KirStmt *s)
 {
     const KirExpr *to = s->x[0];
-    bool element = to->kind == KX_LOAD && to->args[0]->type.space == KS_REGISTERS;
-    to = element ? to->args[0] : to;
+    while (to->kind == KX_LOAD && to->args[0]->type.space == KS_REGISTERS)
+        to = to->args[0];
     return to->kind == KX_VAR && to->var->number;
 }
 
@@ -125,9 +125,17 @@ static void forget(KirStmt *s, void *data)
         s->var->uses = 0;
 }
 
+static void clean_block(KirBlock *b)
+{
+    kir_each(b, forget, NULL);
+    count_block(b, 1);
+    drop_unread(b);
+}
+
+/* An entry may declare what the body does: each is for itself. */
 void kir_clean(Kir *k)
 {
-    kir_each(&k->body, forget, NULL);
-    count_block(&k->body, 1);
-    drop_unread(&k->body);
+    clean_block(&k->body);
+    for (int i = 0; i < k->entries.len; i++)
+        clean_block(&k->entries.data[i].body);
 }

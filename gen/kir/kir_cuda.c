@@ -242,6 +242,15 @@ static const char *bare(const KirExpr *e, const Buf *like)
 
 /* ---- statements ---- */
 
+static const char *rows_text(const KirVar *v, const Buf *like)
+{
+    Buf b = { .arena = like->arena };
+    if (!v->rows)
+        return "";
+    buf_f(&b, "[%s]", bare(v->rows, like));
+    return b.data;
+}
+
 static void print_declaration(const KirStmt *s, Buf *out)
 {
     static const char *const fragments[] = { "", "cell_mma_a", "cell_mma_b" };
@@ -254,7 +263,8 @@ static void print_declaration(const KirStmt *s, Buf *out)
         buf_line(out, "%s<%s> %s;", fragments[v->type.layout], v->type.of == KT_F32 ? "cell_tf32" : of,
                  v->name);
     else if (s->kind == KI_ARRAY)
-        buf_line(out, "%s %s[%lld]%s;", of, v->name, (long long)v->count->whole, s->n ? " = {}" : "");
+        buf_line(out, "%s %s%s[%s]%s;", of, v->name, rows_text(v, out), bare(v->count, out),
+                 s->n ? " = {}" : "");
     else if (s->kind == KI_SHARED)
         buf_line(out, "const cell_smem<%s> %s = cell_carve<%s>(cursor, %s);", of, v->name, of,
                  bare(v->count, out));
@@ -286,7 +296,7 @@ static void print_for_head(const KirStmt *s, const char *end, Buf *out)
 static bool is_single(const KirBlock *b)
 {
     KirStmtKind kind = b->len == 1 ? b->data[0]->kind : KI_COMMENT;
-    return (kind >= KI_ASSIGN && kind <= KI_STORE_VECTOR) || (kind >= KI_BREAK && kind <= KI_CALL);
+    return (kind >= KI_ASSIGN && kind <= KI_STORE_VECTOR) || (kind >= KI_BREAK && kind <= KI_RUN);
 }
 
 static void print_inside(const KirBlock *b, Buf *out)
@@ -296,15 +306,21 @@ static void print_inside(const KirBlock *b, Buf *out)
     out->indent--;
 }
 
-static void print_compound(const KirStmt *s, Buf *out)
+/* A choice whose other way is a choice goes on behind it. */
+static void print_conditional(const KirStmt *s, const char *word, Buf *out)
 {
-    bool single = is_single(&s->body) && (!s->other.len || is_single(&s->other));
+    bool chain = s->kind == KI_IF && s->other.len == 1 && s->other.data[0]->kind == KI_IF;
+    bool single = is_single(&s->body) && (!s->other.len || chain || is_single(&s->other));
     const char *open = single ? "" : " {";
     if (s->kind == KI_FOR)
         print_for_head(s, open, out);
     else
-        buf_line(out, "%s (%s)%s", s->kind == KI_IF ? "if" : "while", bare(s->x[0], out), open);
+        buf_line(out, "%s (%s)%s", word, bare(s->x[0], out), open);
     print_inside(&s->body, out);
+    if (chain) {
+        print_conditional(s->other.data[0], single ? "else if" : "} else if", out);
+        return;
+    }
     if (s->other.len) {
         buf_line(out, single ? "else" : "} else {");
         print_inside(&s->other, out);
@@ -313,16 +329,38 @@ static void print_compound(const KirStmt *s, Buf *out)
         buf_line(out, "}");
 }
 
+static void print_compound(const KirStmt *s, Buf *out)
+{
+    print_conditional(s, s->kind == KI_IF ? "if" : "while", out);
+}
+
 /* name(x[0], x[1], ...); with the number n of elements or bytes, where it has one. */
 static void print_named(const char *name, const KirStmt *s, Buf *out)
 {
     Buf b = { .arena = out->arena };
-    if (s->n)
+    if (s->wide)
+        buf_f(&b, "<%s>", bare(s->wide, out));
+    else if (s->n)
         buf_f(&b, "<%lld>", (long long)s->n);
     for (int i = 0; i < 3; i++)
         if (s->x[i])
             buf_f(&b, "%s%s", i ? ", " : "(", bare(s->x[i], out));
     buf_line(out, "%s%s);", name, b.data);
+}
+
+static void print_vector_load(const KirStmt *s, Buf *out)
+{
+    const char *from_constants = s->op == KA_LOAD_RO ? "cell_load_vec_ro" : "cell_load_vec";
+    print_named(s->x[2] ? "cell_load_vec_or_zero" : from_constants, s, out);
+}
+
+/* The kernel's template with values of its parameters. */
+static void print_run(const KirStmt *s, Buf *out)
+{
+    Buf b = { .arena = out->arena };
+    for (int i = 0; i < KIR_PARAMETERS && s->x[i]; i++)
+        buf_f(&b, "%s%s", i ? ", " : "", bare(s->x[i], out));
+    buf_line(out, "%s_by<%s>(args);", s->text, b.data);
 }
 
 static void print_statement(const KirStmt *s, Buf *out)
@@ -334,9 +372,7 @@ static void print_statement(const KirStmt *s, Buf *out)
                  bare(s->x[1], out));
         break;
     case KI_STORE: print_named(s->x[2] ? "cell_put" : "cell_store", s, out); break;
-    case KI_LOAD_VECTOR:
-        print_named(s->op == KA_LOAD_RO ? "cell_load_vec_ro" : "cell_load_vec", s, out);
-        break;
+    case KI_LOAD_VECTOR: print_vector_load(s, out); break;
     case KI_STORE_VECTOR: print_named(s->x[2] ? "cell_put_vec" : "cell_store_vec", s, out); break;
     case KI_FOR: case KI_WHILE: case KI_IF: print_compound(s, out); break;
     case KI_BREAK: buf_line(out, "break;"); break;
@@ -348,6 +384,7 @@ static void print_statement(const KirStmt *s, Buf *out)
     case KI_WAIT: buf_line(out, "cell_cp_async_wait<%lld>();", (long long)s->n); break;
     case KI_MMA: print_named("cell_mma", s, out); break;
     case KI_CALL: buf_line(out, "%s;", bare(s->x[0], out)); break;
+    case KI_RUN: print_run(s, out); break;
     case KI_COMMENT: buf_line(out, "// %s", s->text); break;
     }
 }
@@ -363,21 +400,61 @@ static void print_block(const KirBlock *b, Buf *out)
     }
 }
 
+static void print_body(const KirBlock *b, bool waits, Buf *out)
+{
+    buf_line(out, "{");
+    out->indent++;
+    if (waits)
+        buf_line(out, "cell_dependency_wait();");
+    print_block(b, out);
+    out->indent--;
+    buf_f(out, "}\n\n");
+}
+
+/* A kernel that the launch knows by this name. */
+static void print_head(const Kir *k, const char *name, int resident, Buf *out)
+{
+    if (resident)
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", k->threads, resident);
+    else
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+    buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
+}
+
+static void name_run(KirStmt *s, void *data)
+{
+    const Kir *k = data;
+    if (s->kind == KI_RUN)
+        s->text = k->name;
+}
+
+/* A template, and the kernels that run it. */
+static void print_entries(const Kir *k, Buf *out)
+{
+    Buf params = { .arena = k->arena };
+    for (int i = 0; i < k->params.len; i++)
+        buf_f(&params, "%s%s %s", i ? ", " : "", kir_cuda_scalar(k->params.data[i]->type.of),
+              k->params.data[i]->name);
+    buf_line(out, "template <%s>", params.data);
+    buf_line(out, "static __device__ __forceinline__ void %s_by(const cell_kernel_args &args)", k->name);
+    print_body(&k->body, k->waits, out);
+    for (int i = 0; i < k->entries.len; i++) {
+        const KirEntry *e = &k->entries.data[i];
+        kir_each(&e->body, name_run, (void *)k);
+        print_head(k, e->name, i == 0 ? k->resident : 0, out);
+        print_body(&e->body, false, out);
+    }
+}
+
 void kir_print_cuda(const Kir *k, Buf *out)
 {
     Buf text = { .arena = k->arena };
-    if (k->resident)
-        buf_line(&text, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", k->threads, k->resident);
-    else
-        buf_line(&text, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
-    buf_line(&text, "%s(const __grid_constant__ cell_kernel_args args)", k->name);
-    buf_line(&text, "{");
-    text.indent++;
-    if (k->waits)
-        buf_line(&text, "cell_dependency_wait();");
-    print_block(&k->body, &text);
-    text.indent--;
-    buf_f(&text, "}\n\n");
+    if (k->params.len) {
+        print_entries(k, &text);
+    } else {
+        print_head(k, k->name, k->resident, &text);
+        print_body(&k->body, k->waits, &text);
+    }
     buf_wrapped(out, &text);
     buf_release(&text);
 }

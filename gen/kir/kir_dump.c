@@ -45,7 +45,11 @@ void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out)
     for (int i = 0; i < e->ntemplates; i++) {
         const KirTemplate *t = &e->templates[i];
         buf_f(out, i ? ", " : "<");
-        if (t->type == KT_VOID)
+        if (t->of && t->of->kind == KX_VAR)
+            buf_f(out, "%s", t->of->var->name);
+        else if (t->of)
+            buf_f(out, "%lld", (long long)t->of->whole);
+        else if (t->type == KT_VOID)
             buf_f(out, "%lld", (long long)t->value);
         else
             buf_f(out, "%s", t->type == KT_BOOL ? (t->value ? "true" : "false") : scalars[t->type]);
@@ -157,7 +161,8 @@ static void dump_declaration(const KirStmt *s, Buf *out)
     if (s->kind == KI_ARRAY && v->type.space == KS_FRAGMENT)
         buf_line(out, "fragment %s: %s %s", v->name, scalar, layouts[v->type.layout]);
     else if (s->kind == KI_ARRAY)
-        buf_line(out, "array %s: %s[%lld]%s", v->name, scalar, (long long)v->count->whole,
+        buf_line(out, "array %s: %s%s%s%s[%s]%s", v->name, scalar, v->rows ? "[" : "",
+                 v->rows ? text_of(v->rows, out) : "", v->rows ? "]" : "", text_of(v->count, out),
                  s->n ? " = 0" : "");
     else if (s->kind == KI_SHARED)
         buf_line(out, "shared %s: %s[%s]", v->name, scalar, text_of(v->count, out));
@@ -188,9 +193,13 @@ static void dump_statement(const KirStmt *s, Buf *out)
     case KI_LOAD_VECTOR: case KI_STORE_VECTOR: case KI_COPY: {
         const char *load = s->op == KA_LOAD_RO ? "load_vector_ro" : "load_vector";
         const char *word = s->kind == KI_COPY ? "copy" : s->kind == KI_STORE_VECTOR ? "store_vector" : load;
-        char head[64];
-        snprintf(head, sizeof head, "%s<%lld>", word, (long long)s->n);
-        dump_line(head, s, out);
+        const KirExpr *wide = s->wide;
+        Buf head = { .arena = out->arena };
+        if (wide && wide->kind == KX_VAR)
+            buf_f(&head, "%s<%s>", word, wide->var->name);
+        else
+            buf_f(&head, "%s<%lld>", word, (long long)(wide ? wide->whole : s->n));
+        dump_line(head.data, s, out);
         break;
     }
     case KI_FOR: {
@@ -221,6 +230,7 @@ static void dump_statement(const KirStmt *s, Buf *out)
     case KI_WAIT: buf_line(out, "wait %lld", (long long)s->n); break;
     case KI_MMA: dump_line("mma", s, out); break;
     case KI_CALL: dump_line("call", s, out); break;
+    case KI_RUN: dump_line("run", s, out); break;
     case KI_COMMENT: buf_line(out, "# %s", s->text); break;
     }
 }
@@ -238,7 +248,16 @@ void kir_dump(const Kir *k, Buf *out)
         buf_f(out, " resident %d", k->resident);
     if (k->shared)
         buf_f(out, " shared %lld", (long long)k->shared);
-    buf_f(out, k->waits ? " waits {\n" : " {\n");
+    buf_f(out, k->waits ? " waits" : "");
+    for (int i = 0; i < k->params.len; i++)
+        buf_f(out, "%s %s: %s", i ? "," : " by", k->params.data[i]->name,
+              kir_scalar_words[k->params.data[i]->type.of]);
+    buf_f(out, " {\n");
     dump_inside(&k->body, out);
     buf_line(out, "}");
+    for (int i = 0; i < k->entries.len; i++) {
+        buf_line(out, "entry %s {", k->entries.data[i].name);
+        dump_inside(&k->entries.data[i].body, out);
+        buf_line(out, "}");
+    }
 }

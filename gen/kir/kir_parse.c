@@ -204,15 +204,20 @@ static int templates(Parse *p, KirTemplate *t)
             fail(p, "too many arguments of a template");
         space(p);
         if (isdigit((unsigned char)*p->s) || *p->s == '-') {
-            t[n++] = (KirTemplate){ KT_VOID, number(p) };
+            t[n++] = (KirTemplate){ .value = number(p) };
             continue;
         }
         const char *word = name(p);
+        KirVar *parameter = variable(p, word);
         bool truth = strcmp(word, "true") == 0;
+        if (parameter) {
+            t[n++] = (KirTemplate){ .of = kir_var(p->k, parameter) };
+            continue;
+        }
         if (truth || strcmp(word, "false") == 0)
-            t[n++] = (KirTemplate){ KT_BOOL, truth };
+            t[n++] = (KirTemplate){ .type = KT_BOOL, .value = truth };
         else if (scalar_of(word, &of))
-            t[n++] = (KirTemplate){ of, 0 };
+            t[n++] = (KirTemplate){ .type = of };
         else
             fail(p, "%s is no type", word);
     } while (take(p, ","));
@@ -387,9 +392,14 @@ static void array(Parse *p, KirSpace space_of)
     KirStmt s = { .kind = space_of == KS_SHARED ? KI_SHARED : KI_ARRAY };
     if (space_of == KS_FRAGMENT)
         t.layout = take(p, "left") ? KL_LEFT : take(p, "right") ? KL_RIGHT : (expect(p, "sum"), KL_SUM);
-    const KirExpr *count = NULL;
+    const KirExpr *count = NULL, *rows = NULL;
     if (space_of != KS_FRAGMENT) {
         expect(p, "[");
+        count = expression(p);
+        expect(p, "]");
+    }
+    if (space_of == KS_REGISTERS && take(p, "[")) {
+        rows = count;
         count = expression(p);
         expect(p, "]");
     }
@@ -399,6 +409,7 @@ static void array(Parse *p, KirSpace space_of)
     }
     s.var = declare(p, word, t, space_of != KS_SHARED);
     s.var->count = count;
+    s.var->rows = rows;
     kir_add(p->k, s);
 }
 
@@ -451,12 +462,29 @@ static void conditional(Parse *p, KirStmtKind kind)
         inside(p, &own->other);
 }
 
+/* Of a vector: a number, or a parameter. */
+static const KirExpr *width(Parse *p)
+{
+    space(p);
+    if (isdigit((unsigned char)*p->s))
+        return kir_whole(p->k, number(p));
+    const char *word = name(p);
+    KirVar *v = variable(p, word);
+    if (!v)
+        fail(p, "%s is not declared", word);
+    return kir_var(p->k, v);
+}
+
 /* WORD<n> a, b[, c]: how many operands there are is the kind's. */
 static void operands(Parse *p, KirStmt s, bool counted, int least, int at_most)
 {
+    bool vector = s.kind == KI_LOAD_VECTOR || s.kind == KI_STORE_VECTOR;
     if (counted) {
         expect(p, "<");
-        s.n = number(p);
+        if (vector)
+            s.wide = width(p);
+        else
+            s.n = number(p);
         expect(p, ">");
     }
     for (int i = 0; i < at_most; i++) {
@@ -471,7 +499,7 @@ static void operands(Parse *p, KirStmt s, bool counted, int least, int at_most)
 
 static void vector_load(Parse *p, KirAccess how)
 {
-    operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how }, true, 2, 2);
+    operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how }, true, 2, 3);
 }
 
 static void assignment(Parse *p)
@@ -528,6 +556,7 @@ static void statement(Parse *p)
     else if (take(p, "copy")) operands(p, (KirStmt){ .kind = KI_COPY }, true, 2, 3);
     else if (take(p, "mma")) operands(p, (KirStmt){ .kind = KI_MMA }, false, 3, 3);
     else if (take(p, "call")) operands(p, (KirStmt){ .kind = KI_CALL }, false, 1, 1);
+    else if (take(p, "run")) operands(p, (KirStmt){ .kind = KI_RUN }, false, 1, KIR_PARAMETERS);
     else if (take(p, "wait")) kir_add(p->k, (KirStmt){ .kind = KI_WAIT, .n = number(p) });
     else assignment(p);
 }
@@ -556,7 +585,21 @@ static void kernel(Parse *p)
     if (take(p, "shared"))
         p->k->shared = number(p);
     p->k->waits = take(p, "waits");
+    if (take(p, "by"))
+        do {
+            const char *word = name(p);
+            expect(p, ":");
+            vec_push(p->arena, &p->k->params, declare(p, word, kir_value(scalar(p)), false));
+        } while (take(p, ","));
+    if (p->k->params.len > KIR_PARAMETERS)
+        fail(p, "too many parameters");
     inside(p, &p->k->body);
+    p->scope.len = 0;
+    while (take(p, "entry")) {
+        KirEntry e = { .name = name(p) };
+        vec_push(p->arena, &p->k->entries, e);
+        inside(p, &p->k->entries.data[p->k->entries.len - 1].body);
+    }
     space(p);
     if (p->s != p->end)
         fail(p, "there is more behind the kernel");

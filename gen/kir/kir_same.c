@@ -30,7 +30,8 @@ static uint64_t hash_expr(uint64_t h, const KirExpr *e, int *numbers)
     for (const char *s = e->text; s && *s; s++)
         h = mix(h, (unsigned char)*s);
     for (int i = 0; i < e->ntemplates; i++)
-        h = mix(mix(h, e->templates[i].type), (uint64_t)e->templates[i].value);
+        h = hash_expr(mix(mix(h, e->templates[i].type), (uint64_t)e->templates[i].value),
+                      e->templates[i].of, numbers);
     if (e->body)
         h = hash_block(h, e->body, numbers);
     h = mix(h, (uint64_t)e->nargs);
@@ -49,9 +50,11 @@ static uint64_t hash_block(uint64_t h, const KirBlock *b, int *numbers)
         h = mix(mix(h, (uint64_t)s->kind << 32 | (uint64_t)s->op), (uint64_t)s->n);
         for (int j = 0; j < 3; j++)
             h = hash_expr(h, s->x[j], numbers);
+        h = hash_expr(h, s->wide, numbers);
         if (s->var) {
             s->var->number = ++*numbers;
             h = hash_expr(hash_type(h, s->var->type), s->var->count, numbers);
+            h = hash_expr(h, s->var->rows, numbers);
         }
         h = mix(hash_block(h, &s->body, numbers), 2);
         h = mix(hash_block(h, &s->other, numbers), 3);
@@ -66,18 +69,34 @@ static void end_numbers(KirStmt *s, void *data)
         s->var->number = 0;
 }
 
+static void forget_numbers(Kir *k)
+{
+    kir_each(&k->body, end_numbers, NULL);
+    for (int i = 0; i < k->params.len; i++)
+        k->params.data[i]->number = 0;
+    for (int i = 0; i < k->entries.len; i++)
+        kir_each(&k->entries.data[i].body, end_numbers, NULL);
+}
+
 uint64_t kir_hash(Kir *k)
 {
     int numbers = 0;
     uint64_t h = mix(mix(mix(mix(0, (uint64_t)k->threads), (uint64_t)k->resident), (uint64_t)k->shared),
                      k->waits);
+    for (int i = 0; i < k->params.len; i++) {
+        k->params.data[i]->number = ++numbers;
+        h = hash_type(h, k->params.data[i]->type);
+    }
     h = hash_block(h, &k->body, &numbers);
-    kir_each(&k->body, end_numbers, NULL);
+    for (int i = 0; i < k->entries.len; i++)
+        h = mix(hash_block(h, &k->entries.data[i].body, &numbers), 4);
+    forget_numbers(k);
     return h;
 }
 
 /* ---- equality ---- */
 
+/* numbers: how many variables there are; NULL: a variable is itself. */
 static bool same_type(KirType a, KirType b)
 {
     return kir_same_type(a, b) && a.written == b.written;
@@ -93,10 +112,13 @@ static bool same_expr(const KirExpr *a, const KirExpr *b, int *numbers)
                 a->whole == b->whole && memcmp(&a->real, &b->real, sizeof a->real) == 0 &&
                 a->nargs == b->nargs && a->ntemplates == b->ntemplates && !a->var == !b->var &&
                 !a->text == !b->text && !a->body == !b->body;
-    if (!same || (a->text && strcmp(a->text, b->text) != 0) || (a->var && a->var->number != b->var->number))
+    if (!same || (a->text && strcmp(a->text, b->text) != 0))
+        return false;
+    if (a->var && (numbers ? a->var->number != b->var->number : a->var != b->var))
         return false;
     for (int i = 0; i < a->ntemplates; i++)
-        if (a->templates[i].type != b->templates[i].type || a->templates[i].value != b->templates[i].value)
+        if (a->templates[i].type != b->templates[i].type || a->templates[i].value != b->templates[i].value ||
+            !same_expr(a->templates[i].of, b->templates[i].of, numbers))
             return false;
     if (a->body && !same_block(a->body, b->body, numbers))
         return false;
@@ -111,7 +133,8 @@ static bool same_var(KirVar *a, KirVar *b, int *numbers)
     if (!a || !b)
         return a == b;
     a->number = b->number = ++*numbers;
-    return same_type(a->type, b->type) && same_expr(a->count, b->count, numbers);
+    return same_type(a->type, b->type) && same_expr(a->count, b->count, numbers) &&
+           same_expr(a->rows, b->rows, numbers);
 }
 
 static bool same_statement(const KirStmt *a, const KirStmt *b, int *numbers)
@@ -121,7 +144,7 @@ static bool same_statement(const KirStmt *a, const KirStmt *b, int *numbers)
     for (int i = 0; i < 3; i++)
         if (!same_expr(a->x[i], b->x[i], numbers))
             return false;
-    return same_var(a->var, b->var, numbers) && same_block(&a->body, &b->body, numbers) &&
+    return same_expr(a->wide, b->wide, numbers) && same_var(a->var, b->var, numbers) && same_block(&a->body, &b->body, numbers) &&
            same_block(&a->other, &b->other, numbers);
 }
 
@@ -148,8 +171,42 @@ bool kir_same(Kir *a, Kir *b)
 {
     int numbers = 0;
     bool same = a->threads == b->threads && a->resident == b->resident && a->shared == b->shared &&
-                a->waits == b->waits && same_block(&a->body, &b->body, &numbers);
-    kir_each(&a->body, end_numbers, NULL);
-    kir_each(&b->body, end_numbers, NULL);
+                a->waits == b->waits && a->params.len == b->params.len && a->entries.len == b->entries.len;
+    for (int i = 0; same && i < a->params.len; i++)
+        same = same_var(a->params.data[i], b->params.data[i], &numbers);
+    same = same && same_block(&a->body, &b->body, &numbers);
+    for (int i = 0; same && i < a->entries.len; i++)
+        same = same_block(&a->entries.data[i].body, &b->entries.data[i].body, &numbers);
+    forget_numbers(a);
+    forget_numbers(b);
     return same;
+}
+
+/* ---- expressions of one kernel ---- */
+
+bool kir_equal(const KirExpr *a, const KirExpr *b)
+{
+    return a == b || (!a->body && !b->body && same_expr(a, b, NULL));
+}
+
+static bool block_mentions(const KirBlock *b, const KirVar *v)
+{
+    bool found = false;
+    for (int i = 0; i < b->len && !found; i++) {
+        const KirStmt *s = b->data[i];
+        for (int j = 0; j < 3; j++)
+            found |= s->x[j] && kir_mentions(s->x[j], v);
+        found = found || block_mentions(&s->body, v) || block_mentions(&s->other, v);
+    }
+    return found;
+}
+
+bool kir_mentions(const KirExpr *e, const KirVar *v)
+{
+    if (e->kind == KX_VAR)
+        return e->var == v;
+    for (int i = 0; i < e->nargs; i++)
+        if (kir_mentions(e->args[i], v))
+            return true;
+    return e->body && block_mentions(e->body, v);
 }

@@ -58,12 +58,20 @@ const KirExpr *kir_mutable(Kir *k, const char *name, KirScalar as, const KirExpr
     return declare(k, KI_VAR, kir_variable(k, name, declared_type(as, value), true), value);
 }
 
-const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, int64_t count, bool zero)
+const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, const KirExpr *count, bool zero)
 {
     KirVar *v = kir_variable(k, name, (KirType){ .of = of, .space = KS_REGISTERS, .written = true }, true);
-    v->count = kir_whole(k, count);
+    v->count = count;
     add(k, (KirStmt){ .kind = KI_ARRAY, .var = v, .n = zero });
     return kir_var(k, v);
+}
+
+const KirExpr *kir_array_of_arrays(Kir *k, const char *name, KirScalar of, const KirExpr *rows,
+                                   const KirExpr *count)
+{
+    const KirExpr *array = kir_array(k, name, of, count, false);
+    array->var->rows = rows;
+    return array;
 }
 
 const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count)
@@ -114,6 +122,53 @@ void kir_comment(Kir *k, const char *text)
     add(k, (KirStmt){ .kind = KI_COMMENT, .text = text });
 }
 
+void kir_load_vector(Kir *k, KirAccess how, const KirExpr *registers, const KirExpr *wide,
+                     const KirExpr *place, const KirExpr *offset)
+{
+    add(k, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how, .wide = wide,
+                      .x = { registers, place, offset } });
+}
+
+void kir_store_vector(Kir *k, const KirExpr *place, const KirExpr *registers, const KirExpr *wide,
+                      const KirExpr *adds)
+{
+    add(k, (KirStmt){ .kind = KI_STORE_VECTOR, .wide = wide, .x = { place, registers, adds } });
+}
+
+void kir_append(Kir *k, const KirBlock *statements)
+{
+    for (int i = 0; i < statements->len; i++)
+        vec_push(k->arena, k->at, statements->data[i]);
+}
+
+/* ---- parameters ---- */
+
+/* One node, which all that is built of it has: kir_settle makes it a number. */
+const KirExpr *kir_unknown(Kir *k, const char *name, KirScalar type)
+{
+    return kir_var(k, kir_variable(k, name, kir_value(type), false));
+}
+
+void kir_parameter(Kir *k, const KirExpr *unknown)
+{
+    vec_push(k->arena, &k->params, unknown->var);
+}
+
+void kir_settle(const KirExpr *unknown, int64_t v)
+{
+    KirExpr *e = (KirExpr *)unknown;
+    bool truth = e->type.of == KT_BOOL;
+    *e = (KirExpr){ .kind = truth ? KX_TRUTH : KX_WHOLE, .type = e->type, .whole = v };
+}
+
+void kir_run(Kir *k, const KirExpr *const *values)
+{
+    KirStmt s = { .kind = KI_RUN };
+    for (int i = 0; i < k->params.len; i++)
+        s.x[i] = values[i];
+    add(k, s);
+}
+
 /* ---- statements with statements inside ---- */
 
 KirBlock *kir_enter(Kir *k, KirBlock *block)
@@ -135,6 +190,12 @@ KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, Ki
 {
     KirVar *v = kir_variable(k, name, kir_value(of), false);
     *var = kir_var(k, v);
+    return kir_for_var(k, v, first, op, limit, by);
+}
+
+KirOpen kir_for_var(Kir *k, KirVar *v, const KirExpr *first, KirBinary op, const KirExpr *limit,
+                    const KirExpr *by)
+{
     return open_body(k, (KirStmt){ .kind = KI_FOR, .op = (int)op, .var = v, .x = { first, limit, by } });
 }
 

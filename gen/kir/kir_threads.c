@@ -102,12 +102,12 @@ static void walk_statement(Threads *t, KirStmt *s, int control)
     for (int i = writes_first; !loop && i < 3; i++)
         level[i] = s->x[i] ? level_of(t, s->x[i], control) : 0;
     const KirExpr *to = writes_first ? s->x[0] : NULL;
-    if (to && to->kind == KX_LOAD && to->args[0]->kind == KX_VAR && to->args[0]->type.space == KS_REGISTERS) {
-        level[2] = level_of(t, to->args[1], control);
+    while (to && to->kind == KX_LOAD && to->nargs == 2 && to->args[0]->type.space == KS_REGISTERS) {
+        level[2] = most(level[2], level_of(t, to->args[1], control));
         to = to->args[0];
-    } else if (to && to->kind == KX_LOAD) {
-        level_of(t, to, control);
     }
+    if (to && to->kind == KX_LOAD)
+        level_of(t, to, control);
     switch (s->kind) {
     case KI_LET: case KI_VAR: raise(t, &s->var->level, level[0]); break;
     case KI_ARRAY:
@@ -132,6 +132,7 @@ static void walk_statement(Threads *t, KirStmt *s, int control)
         meet(t, control, (KirScope)s->op, s->op == KIR_BLOCK ? "a barrier" : "a barrier of a warp");
         break;
     case KI_MMA: meet(t, control, KIR_WARP, "a product of fragments"); break;
+    case KI_RUN: meet(t, control, KIR_BLOCK, "the kernel"); break;
     default: break;
     }
 }
@@ -150,17 +151,25 @@ static void forget(KirStmt *s, void *data)
         s->var->level = KIR_BLOCK;
 }
 
-const char *kir_verify_threads(Kir *k)
+static const char *verify_body(Kir *k, const KirBlock *body)
 {
     Threads t = { .k = k };
-    kir_each(&k->body, forget, NULL);
+    kir_each(body, forget, NULL);
     do {
         t.changed = false;
         t.left = KIR_BLOCK;
-        walk_block(&t, &k->body, KIR_BLOCK);
+        walk_block(&t, body, KIR_BLOCK);
     } while (t.changed);
     t.last = true;
     t.left = KIR_BLOCK;
-    walk_block(&t, &k->body, KIR_BLOCK);
+    walk_block(&t, body, KIR_BLOCK);
     return t.error;
+}
+
+const char *kir_verify_threads(Kir *k)
+{
+    const char *error = verify_body(k, &k->body);
+    for (int i = 0; !error && i < k->entries.len; i++)
+        error = verify_body(k, &k->entries.data[i].body);
+    return error;
 }

@@ -13,6 +13,7 @@ typedef struct Verify {
     int loops;                    /* around the statement */
     int depth;                    /* of blocks, and of values with statements */
     int within;
+    bool entry;
     int64_t shared;
     int number;
 } Verify;
@@ -97,6 +98,15 @@ static bool check_binary(Verify *v, const KirExpr *e)
     return right || fail(v, "%s of %s and %s", op, type_words(v, a->type), type_words(v, b->type));
 }
 
+/* Is it known when the kernel is compiled: a number, or a parameter in scope? */
+static bool is_known(const Verify *v, const KirExpr *e)
+{
+    bool parameter = false;
+    for (int i = 0; e->kind == KX_VAR && i < v->k->params.len; i++)
+        parameter |= v->k->params.data[i] == e->var && e->var->number;
+    return parameter || e->kind == KX_WHOLE || e->kind == KX_TRUTH;
+}
+
 /* An array of registers is read where something was written to it before. */
 static bool check_given(Verify *v, const KirVar *x)
 {
@@ -106,15 +116,18 @@ static bool check_given(Verify *v, const KirVar *x)
 static bool check_element(Verify *v, const KirExpr *e, bool read)
 {
     const KirExpr *of = e->args[0], *at = e->args[1];
-    if (of->type.space == KS_REGISTERS && of->kind == KX_VAR) {
-        int64_t count = of->var->count ? of->var->count->whole : 0;
-        if (!of->var->number)
-            return fail(v, "%s is not declared there", of->var->name);
-        if (read && !check_given(v, of->var))
+    const KirVar *array = kir_array_var(of);
+    if (array) {
+        const KirExpr *count = of->kind == KX_VAR && array->rows ? array->rows : array->count;
+        if (!array->number)
+            return fail(v, "%s is not declared there", array->name);
+        if (of->kind == KX_LOAD && !check_element(v, of, false))
             return false;
-        if (at->kind == KX_WHOLE && (at->whole < 0 || at->whole >= count))
-            return fail(v, "element %lld of %s, which has %lld", (long long)at->whole, of->var->name,
-                        (long long)count);
+        if (read && !check_given(v, array))
+            return false;
+        if (count->kind == KX_WHOLE && at->kind == KX_WHOLE && (at->whole < 0 || at->whole >= count->whole))
+            return fail(v, "element %lld of %s, which has %lld", (long long)at->whole, array->name,
+                        (long long)count->whole);
     } else if (!kir_is_place(of->type) || !check_expr(v, of)) {
         return fail(v, "an element of %s", type_words(v, of->type));
     }
@@ -141,10 +154,13 @@ static bool check_load(Verify *v, const KirExpr *e)
 /* What is written through must be a place that may be written, or an array that changes. */
 static bool check_written(Verify *v, const KirExpr *to)
 {
-    if (to->kind == KX_VAR && (to->type.space == KS_REGISTERS || to->type.space == KS_FRAGMENT)) {
-        if (!to->var->number)
-            return fail(v, "%s is not declared there", to->var->name);
-        to->var->given = true;
+    KirVar *array = to->type.space == KS_FRAGMENT && to->kind == KX_VAR ? to->var : kir_array_var(to);
+    if (array) {
+        if (!array->number)
+            return fail(v, "%s is not declared there", array->name);
+        if (to->kind == KX_LOAD && !check_element(v, to, false))
+            return false;
+        array->given = true;
         return true;
     }
     if (!check_expr(v, to))
@@ -161,6 +177,9 @@ static bool check_call(Verify *v, const KirExpr *e)
     if (e->nargs != f->args || e->ntemplates != f->templates)
         return fail(v, "%s with %d arguments and %d of its template, not %d and %d", f->name, e->nargs,
                     e->ntemplates, f->args, f->templates);
+    for (int i = 0; i < e->ntemplates; i++)
+        if (e->templates[i].of && !is_known(v, e->templates[i].of))
+            return fail(v, "%s with what is no parameter of the kernel", f->name);
     for (int i = 0; i < e->nargs; i++)
         if (!(f->writes >> i & 1) && !check_expr(v, e->args[i]))
             return false;
@@ -268,9 +287,37 @@ static bool declare(Verify *v, KirVar *x, bool given)
 static bool check_array(Verify *v, const KirStmt *s)
 {
     KirVar *x = s->var;
-    if (x->type.space == KS_REGISTERS && (!x->count || x->count->kind != KX_WHOLE || x->count->whole < 1))
+    bool known = x->count && is_known(v, x->count) && (x->count->kind == KX_VAR || x->count->whole > 0);
+    if (x->type.space == KS_REGISTERS && (!known || (x->rows && !is_known(v, x->rows))))
         return fail(v, "%s has no number of elements", x->name);
     return declare(v, x, s->n);
+}
+
+/* What the sizes of a call make most of the parameter with this number. */
+static int64_t most_of(const KirBlock *b, int parameter)
+{
+    int64_t most = 0;
+    for (int i = 0; i < b->len; i++) {
+        const KirStmt *s = b->data[i];
+        int64_t here = s->kind == KI_RUN && s->x[parameter] ? s->x[parameter]->whole : 0;
+        int64_t body = most_of(&s->body, parameter), other = most_of(&s->other, parameter);
+        here = here > body ? here : body;
+        here = here > other ? here : other;
+        most = most > here ? most : here;
+    }
+    return most;
+}
+
+/* Of a number, a parameter or a product of these, in the entry that the launch gives memory for, the first; 0:
+ * it is none. */
+static int64_t most_elements(const Verify *v, const KirExpr *e)
+{
+    if (e->kind == KX_BINARY && e->op == KB_MUL)
+        return most_elements(v, e->args[0]) * most_elements(v, e->args[1]);
+    for (int i = 0; e->kind == KX_VAR && v->k->entries.len && i < v->k->params.len; i++)
+        if (v->k->params.data[i] == e->var)
+            return most_of(&v->k->entries.data[0].body, i);
+    return e->kind == KX_WHOLE ? e->whole : 0;
 }
 
 static bool check_shared(Verify *v, const KirStmt *s)
@@ -278,9 +325,10 @@ static bool check_shared(Verify *v, const KirStmt *s)
     const KirVar *x = s->var;
     if (v->depth > 1)
         return fail(v, "shared memory %s is declared inside", x->name);
-    if (x->count->kind != KX_WHOLE || x->count->whole < 1)
+    int64_t elements = most_elements(v, x->count);
+    if (elements < 1)
         return fail(v, "%s has no number of elements", x->name);
-    v->shared += (x->count->whole * kir_bytes(x->type.of) + 15) / 16 * 16;
+    v->shared += (elements * kir_bytes(x->type.of) + 15) / 16 * 16;
     return declare(v, s->var, true);
 }
 
@@ -319,21 +367,25 @@ static bool check_vector(Verify *v, const KirStmt *s)
 {
     bool load = s->kind == KI_LOAD_VECTOR;
     const KirExpr *registers = s->x[!load], *place = s->x[load];
-    int64_t bytes = s->n * kir_bytes(place->type.of);
-    if (registers->kind != KX_VAR || registers->type.space != KS_REGISTERS)
+    int64_t n = s->wide->whole;
+    const KirVar *array = kir_array_var(registers);
+    if (!array || (registers->kind == KX_VAR && array->rows))
         return fail(v, "a vector of %s", type_words(v, registers->type));
-    if (s->n < 1 || bytes > 16 || (s->n & (s->n - 1)))
-        return fail(v, "a vector of %lld elements of %s", (long long)s->n, kir_scalar_words[place->type.of]);
-    if (registers->var->count->whole != s->n)
-        return fail(v, "a vector of %lld elements in %s, which has %lld", (long long)s->n,
-                    registers->var->name, (long long)registers->var->count->whole);
+    if (!is_known(v, s->wide))
+        return fail(v, "the width of a vector is no number");
+    if (s->wide->kind == KX_WHOLE && (n < 1 || n * kir_bytes(place->type.of) > 32 || (n & (n - 1))))
+        return fail(v, "a vector of %lld elements of %s", (long long)n, kir_scalar_words[place->type.of]);
+    if (!kir_equal(array->count, s->wide))
+        return fail(v, "a vector in %s, which has another number of elements", array->name);
     if (load)
         return check_expr(v, place) && (kir_is_place(place->type) ||
                                         fail(v, "a load from %s", type_words(v, place->type))) &&
+               (!s->x[2] || (check_expr(v, s->x[2]) &&
+                             (is_whole(s->x[2]) || fail(v, "the offset of a vector is no whole number")))) &&
                check_written(v, registers);
-    if (!registers->var->number)
-        return fail(v, "%s is not declared there", registers->var->name);
-    return check_given(v, registers->var) && check_written(v, place) &&
+    if (!array->number)
+        return fail(v, "%s is not declared there", array->name);
+    return check_given(v, array) && check_written(v, place) &&
         (!s->x[2] || check_condition(v, s->x[2]));
 }
 
@@ -398,6 +450,25 @@ static bool check_if(Verify *v, KirStmt *s)
     return right;
 }
 
+static void find_leave(KirStmt *s, void *data)
+{
+    *(bool *)data |= s->kind == KI_BREAK || s->kind == KI_CONTINUE || s->kind == KI_RETURN;
+}
+
+/* Does a loop run its whole body at least once: from 0 to a number, or over the elements of an array? */
+static bool runs_once(const Verify *v, const KirStmt *s)
+{
+    const KirExpr *limit = s->x[1];
+    bool more = false, left = false;
+    if (s->kind != KI_FOR || !kir_is_number(s->x[0], 0) || s->op != KB_LT)
+        return false;
+    more = limit->kind == KX_WHOLE && limit->whole > 0;
+    for (int i = 0; limit->kind == KX_VAR && i < v->scope.len; i++)
+        more |= v->scope.data[i]->type.space == KS_REGISTERS && kir_equal(v->scope.data[i]->count, limit);
+    kir_each(&s->body, find_leave, &left);
+    return more && !left;
+}
+
 static bool check_loop(Verify *v, KirStmt *s)
 {
     int from = v->scope.len;
@@ -416,9 +487,27 @@ static bool check_loop(Verify *v, KirStmt *s)
     v->loops++;
     right = right && check_block(v, &s->body);
     v->loops--;
-    give(v, &before, NULL);
+    if (!runs_once(v, s))
+        give(v, &before, NULL);
     close_scope(v, from);
     return right;
+}
+
+/* An entry runs the kernel with a value for each parameter. */
+static bool check_run(Verify *v, const KirStmt *s)
+{
+    const Kir *k = v->k;
+    if (!v->entry)
+        return fail(v, "a kernel runs itself");
+    for (int i = 0; i < KIR_PARAMETERS; i++) {
+        bool there = i < k->params.len;
+        if (there != (s->x[i] != NULL))
+            return fail(v, "a kernel with %d parameters is run with others", k->params.len);
+        bool truth = there && k->params.data[i]->type.of == KT_BOOL;
+        if (there && s->x[i]->kind != (truth ? KX_TRUTH : KX_WHOLE))
+            return fail(v, "a kernel is run with what is no %s", truth ? "truth" : "number");
+    }
+    return true;
 }
 
 static bool check_statement(Verify *v, KirStmt *s)
@@ -442,6 +531,7 @@ static bool check_statement(Verify *v, KirStmt *s)
     case KI_MMA: return check_mma(v, s);
     case KI_CALL: return s->x[0]->kind == KX_CALL ? check_expr(v, s->x[0]) : fail(v, "a call of no function");
     case KI_BARRIER: return s->op == KIR_BLOCK || s->op == KIR_WARP || fail(v, "a barrier of one thread");
+    case KI_RUN: return check_run(v, s);
     case KI_COMMIT: case KI_COMMENT: return true;
     }
     return true;
@@ -467,7 +557,15 @@ static bool check_block(Verify *v, const KirBlock *b)
 const char *kir_verify(Kir *k)
 {
     Verify v = { .k = k };
+    for (int i = 0; i < k->params.len; i++)
+        declare(&v, k->params.data[i], true);
     check_block(&v, &k->body);
+    v.entry = true;
+    for (int i = 0; i < k->entries.len; i++)
+        check_block(&v, &k->entries.data[i].body);
+    if (!v.error && !k->params.len != !k->entries.len)
+        fail(&v, "a kernel has parameters and entries, or neither");
+    close_scope(&v, 0);
     if (!v.error && v.shared != k->shared)
         fail(&v, "arrays take %lld bytes of shared memory, and the kernel has %lld", (long long)v.shared,
              (long long)k->shared);

@@ -476,6 +476,7 @@ typedef struct ExprNodes {
     const struct KirExpr *(*leaf)(ExprPrinter *, NodeId);
     const struct KirExpr *(*index)(ExprPrinter *, IndexId);
     const struct KirExpr *(*known)(ExprPrinter *, NodeId);            /* may give NULL */
+    const struct KirExpr *(*reciprocal)(ExprPrinter *, NodeId);       /* where fast; may give NULL */
     const struct KirExpr *(*size)(ExprPrinter *, int dim);           /* of a call: a dim, ATOM_B or ATOM_T */
     const struct KirExpr *(*start)(ExprPrinter *);                   /* the call's first step */
 } ExprNodes;
