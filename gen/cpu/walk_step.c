@@ -11,7 +11,9 @@
 
 #include "ir/ops.h"
 
-enum { CHEAP = 24 };
+/* CHEAP: operators of a row's number that are not worth a pass of their own, in which they would be vectors.
+ * FUNCTION: cost of an operator that is a call, which is. */
+enum { CHEAP = 12, FUNCTION = 8 };
 
 static WalkValue *value_at(WalkStep *s, int k)
 {
@@ -315,11 +317,13 @@ static void find_loops(WalkStep *s, WalkValue *v)
 
 /* ---- passes and levels ---- */
 
-/* Operators below, as the table counts them; those that are worth a vector count for more than a row is. */
+/* Operators below, as the table counts them. */
 static int cost(const CpuWalk *w, NodeId id)
 {
     const Node *n = &w->m->nodes.data[id];
     int sum = n->kind == N_MAP ? op_table[n->op].cost : 0;
+    if (sum >= FUNCTION && n->op != OP_DIV)
+        return CHEAP + 1;
     for (int k = 0; k < n->nargs && n->kind == N_MAP && sum <= CHEAP; k++)
         sum += cost(w, n->args[k]);
     return sum;
