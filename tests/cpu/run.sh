@@ -1,7 +1,7 @@
 #!/bin/bash
-# The cpu backend: instances of every kind of kernel against the reference in double (ladder/), and bit by bit the same with 1,
-# 2 and 5 threads, and where a product of a step is packed once. FULL=1: all specs, in all types. ONLY: a regular expression on
-# the instances' names.
+# The cpu backend: elementary functions; instances of every kind of kernel against the reference in double (ladder/), bit by bit
+# the same with 1, 2 and 5 threads, and where a product of a step is packed once. FULL=1: all specs, in all types. ONLY: a regular
+# expression on the instances' names, without the functions.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -90,6 +90,17 @@ count() { # log, what: adds its last line's numbers
 
 dir=$work
 compile "$work/threads.o" -O1 "$here/threads.c" || { cat "$work/log"; echo "0 passed, 1 failed"; exit 1; }
+# Elementary functions, in both types, with what every machine of the architecture has and with what this one has.
+for type in 0 1; do
+    for arch in "" -march=native; do
+        [[ -z ${ONLY:-} ]] || continue
+        : >"$work/functions.log"
+        compile "$work/functions.o" "-O2 -Wall -Wextra -Werror -Wno-unused-function -Wno-psabi -ffp-contract=off -fno-math-errno \
+            -fno-trapping-math -DCELL_CPU_DOUBLE=$type $arch" "$here/functions.c" &&
+            $cc "$work/functions.o" -lm -o "$work/functions" && "$work/functions" >"$work/functions.log"
+        count "$work/functions.log" "functions, CELL_CPU_DOUBLE=$type $arch"
+    done
+done
 while IFS='|' read -r what sizes; do
     read -r spec options <<<"$what"
     [[ $what =~ ${ONLY:-.} ]] || continue
