@@ -9,22 +9,30 @@
 
 /* Neighbours that a thread reads at once. */
 typedef struct CodeVector {
-    const KirExpr *pointer, *offset;      /* that of the first neighbour */
-    const KirExpr *elements;      /* the local array that holds them, in the loop that is built */
-    const char *name;             /* of that */
+    const KirExpr *pointer, *offset; /* that of the first neighbour */
+    const KirExpr *elements; /* the local array that holds them, in the loop that is built */
+    const char *name; /* of that */
     Dtype type;
-    bool optional;                /* zeros where the caller left the argument out */
-    bool fixed;                   /* the same for all rows */
+    bool optional; /* zeros where the caller left the argument out */
+    bool fixed; /* the same for all rows */
 } CodeVector;
 
 /* A number that was read, and the local that has it from then on. */
-typedef struct CodeRead { const KirExpr *load, *local; } CodeRead;
+typedef struct CodeRead {
+    const KirExpr *load, *local;
+} CodeRead;
 
 /* A value that is the same for all neighbours, or its reciprocal, computed in front of them. */
-typedef struct Hoisted { NodeId id; bool inverse; const KirExpr *local; } Hoisted;
+typedef struct Hoisted {
+    NodeId id;
+    bool inverse;
+    const KirExpr *local;
+} Hoisted;
 
 /* What is asked for of the next step: a place, and the pointer that may be null, or NULL. */
-typedef struct Prefetch { const KirExpr *place, *given; } Prefetch;
+typedef struct Prefetch {
+    const KirExpr *place, *given;
+} Prefetch;
 
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
@@ -168,7 +176,10 @@ void code_settle_width(Code *x);
 /* ---- kernels_early.c */
 
 /* What is built in `body` stands behind the reads that it gathers. */
-typedef struct Gather { KirBlock body; KirBlock *outer; } Gather;
+typedef struct Gather {
+    KirBlock body;
+    KirBlock *outer;
+} Gather;
 void code_gather(Code *x, Gather *g);
 void code_gather_end(Code *x, Gather *g);
 /* Is it one of the reads that go by several elements at a time? */

@@ -45,7 +45,7 @@ static int count_sums(const Kernel *k)
 /* Of a block's rows: whether the lane's are there, and their sums. */
 typedef struct Apart {
     const KirExpr *lane, *scratch, *mine;
-    const KirExpr *sum[64];       /* per array of the group: a sum for each neighbour, or NULL */
+    const KirExpr *sum[64]; /* per array of the group: a sum for each neighbour, or NULL */
 } Apart;
 
 /* The sums of this neighbour. */

@@ -153,7 +153,8 @@ Code *code_of_group(Kernel *k)
     k->threads = g->threads;
     Code *x = code_new(k, g->kernel);
     x->kir->waits = g->phase == PHASE_DURING && k->pr->dir == BACKWARD;
-    x->kir->resident = g->threads == 1024 ? 1 : g->resident;      /* ptxas spills for the second that it hopes for */
+    x->kir->resident =
+        g->threads == 1024 ? 1 : g->resident; /* ptxas spills for the second that it hopes for */
     return x;
 }
 

@@ -63,8 +63,9 @@ const KirExpr *code_early(Code *x, const Read *r, const char *name, const KirExp
         return load;
     const KirExpr *before = code_read_before(x, load);
     name = k_text(x->k, "x_%s", name);
-    return before ? before : code_is_batched(x, load) ? read_in_batch(x, name, load)
-        : read_in(x, &x->gathered, name, load);
+    return before                     ? before
+           : code_is_batched(x, load) ? read_in_batch(x, name, load)
+                                      : read_in(x, &x->gathered, name, load);
 }
 
 const KirExpr *code_hoisted_read(Code *x, const char *name, const KirExpr *load)

@@ -25,7 +25,9 @@ static void map_element(Code *x, void *data)
     x->prefetches.len = 0;
 }
 
-typedef struct MapSizes { const KirExpr *rows, *elements, *first, *step; } MapSizes;
+typedef struct MapSizes {
+    const KirExpr *rows, *elements, *first, *step;
+} MapSizes;
 
 /* Few elements a row: rows and elements are one range. */
 static void flat_map(Code *x, const MapSizes *s)
@@ -59,7 +61,7 @@ static KirOpen open_packed_rows(Code *x, MapSizes *s, const KirExpr **row)
     const KirExpr *block = code_mul(x, kir_special(k, KP_BLOCK, 0), lanes);
     s->first = code_let(x, "first", code_add(x, block, code_binary(x, KB_MOD, thread, lanes)));
     s->step = code_let(x, "step", code_mul(x, kir_special(k, KP_BLOCKS, 0), lanes));
-    const KirExpr *side = code_binary(x, KB_DIV, code_int(x, threads), lanes);      /* rows side by side */
+    const KirExpr *side = code_binary(x, KB_DIV, code_int(x, threads), lanes); /* rows side by side */
     const KirExpr *first = code_mul(x, kir_special(k, KP_BLOCK, 1), side);
     return code_for(x, "row", code_add(x, first, code_binary(x, KB_DIV, thread, lanes)), s->rows,
                     code_mul(x, kir_special(k, KP_BLOCKS, 1), side), row);
@@ -90,8 +92,13 @@ static void map_kernel(Code *x)
         kir_close(x->kir, loop);
     } else {
         int last = g->naxes - 1;
-        CodeLoop l = { .along = axes[last], .extent = g->axes[last], .first = s.first, .step = s.step,
-                       .body = map_element, .outer = last > 0 ? axes : NULL, .n_outer = last,
+        CodeLoop l = { .along = axes[last],
+                       .extent = g->axes[last],
+                       .first = s.first,
+                       .step = s.step,
+                       .body = map_element,
+                       .outer = last > 0 ? axes : NULL,
+                       .n_outer = last,
                        .elements = s.elements };
         code_loop(x, &l);
     }

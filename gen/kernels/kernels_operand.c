@@ -145,8 +145,9 @@ static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, co
     bool whole = st->dtype == DT_I32, inside = k_always_inside(x->k, r), known = k_known_before(x->k, r);
     int stride = x->wide && inside ? code_stride(x, lin, pitch) : -1;
     if (stride == 1 && !whole) {
-        CodeVector v = { .pointer = p, .type = st->dtype, .optional = optional,
-                         .fixed = !st->batched && !st->timed };
+        CodeVector v = {
+            .pointer = p, .type = st->dtype, .optional = optional, .fixed = !st->batched && !st->timed
+        };
         v.offset = code_place(x, code_int(x, 0), row, pitch, code_at_first(x, lin));
         if (x->gathers && st->timed && known)
             prefetch_next(x, st, p, pitch, lin, optional);
@@ -222,7 +223,8 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
     switch (t->kind) {
     case T_STATE: return load_state(x, r);
     case T_DNEXT: return load_adjoint(x, r, t->of);
-    case T_HISTORY: case T_DHISTORY: return load_history(x, r, st);
+    case T_HISTORY:
+    case T_DHISTORY: return load_history(x, r, st);
     case T_DINIT: {
         const KirExpr *given = code_pointer(x, REF_TENSOR, t->of, x->k->p->compute);
         const KirExpr *p = code_pointer(x, REF_CARRY, t->of, x->k->p->compute);
@@ -366,7 +368,7 @@ static const KirExpr *gather(Code *x, NodeId id)
         x->index[r.bound[i]] = kir_call2(x->kir, "cell_nearest", at[i], extent);
     }
     NodeId term = only && r.nbound == 1 ? k_node(x->k, r.args[0])->args[1] : r.args[0];
-    x->away += named != NULL;         /* nothing of it is kept, or read elsewhere */
+    x->away += named != NULL; /* nothing of it is kept, or read elsewhere */
     x->gathers = gathers && !named;
     x->wide = wide && !named;
     const KirExpr *v = expr_node(&x->printer, term);
@@ -484,8 +486,12 @@ static const KirExpr *start_of(ExprPrinter *e)
     return index_of(e, IX_START);
 }
 
-const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .reciprocal = reciprocal,
-                               .size = size_of, .start = start_of };
+const ExprNodes code_nodes = { .leaf = leaf,
+                               .index = index_of,
+                               .known = known,
+                               .reciprocal = reciprocal,
+                               .size = size_of,
+                               .start = start_of };
 
 /* ---- locals for what an expression uses more than once ---- */
 
@@ -500,7 +506,8 @@ static void name_shared(Code *x, NodeId id, int *uses, Named *named)
         return;
     for (int i = 0; i < n.nargs; i++)
         name_shared(x, n.args[i], uses, named);
-    if (uses[id] > -2 || x->value[id] || code_same_for_all(x, &n) || (n.type != TY_REAL && k_is_short(x->k, id)))
+    if (uses[id] > -2 || x->value[id] || code_same_for_all(x, &n) ||
+        (n.type != TY_REAL && k_is_short(x->k, id)))
         return;
     const char *name = k_text(x->k, "s%d", x->k->numbered++);
     const KirExpr *v = expr_node(&x->printer, id);

@@ -28,7 +28,7 @@ static bool uses_along(const Code *x, const IxExpr *e)
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
         bool uses = t->kind == IA_INDEX ? runs_along(x, t->index) || mentions_along(x, t->index)
-            : uses_along(x, t->arg);
+                                        : uses_along(x, t->arg);
         if (uses)
             return true;
     }
@@ -178,7 +178,6 @@ void code_neighbours(Code *x, const CodeNeighbours *n)
     kir_append(x->kir, &vectors);
 }
 
-
 /* In a loop over vectors. */
 static void by_vectors(Code *x, const CodeLoop *l)
 {
@@ -202,14 +201,14 @@ static void by_vectors_of_rows(Code *x, const CodeLoop *l)
     const KirExpr *outer = code_let(x, "outer", code_binary(x, KB_DIV, n, extent));
     const KirExpr *first = code_let(x, "e", code_sub(x, n, code_mul(x, outer, extent)));
     const char *prefix = "i";
-    for (int i = 0; i < l->n_outer; i++)       /* the spec may call two axes alike */
+    for (int i = 0; i < l->n_outer; i++) /* the spec may call two axes alike */
         if (strcmp(indices[l->outer[i]].name, indices[l->along].name) == 0)
             prefix = "o";
     code_split_element(x, l->outer, l->n_outer, outer, prefix);
     CodeNeighbours each = { .along = l->along, .first = first, .body = l->body, .data = l->data };
     code_neighbours(x, &each);
     kir_close(x->kir, loop);
-    x->reads.len = reads;         /* those of the loop are not there behind it */
+    x->reads.len = reads; /* those of the loop are not there behind it */
     x->hoisted.len = hoisted;
 }
 

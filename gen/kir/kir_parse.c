@@ -556,7 +556,8 @@ static void statement(Parse *p)
     else if (take(p, "copy")) operands(p, (KirStmt){ .kind = KI_COPY }, true, 2, 3);
     else if (take(p, "mma")) operands(p, (KirStmt){ .kind = KI_MMA }, false, 3, 3);
     else if (take(p, "call")) operands(p, (KirStmt){ .kind = KI_CALL }, false, 1, 1);
-    else if (take(p, "run")) operands(p, (KirStmt){ .kind = KI_RUN }, false, 1, KIR_PARAMETERS);
+    else if (take(p, "run"))
+        operands(p, (KirStmt){ .kind = KI_RUN }, false, 1, KIR_PARAMETERS);
     else if (take(p, "wait")) kir_add(p->k, (KirStmt){ .kind = KI_WAIT, .n = number(p) });
     else assignment(p);
 }

@@ -30,8 +30,8 @@ static uint64_t hash_expr(uint64_t h, const KirExpr *e, int *numbers)
     for (const char *s = e->text; s && *s; s++)
         h = mix(h, (unsigned char)*s);
     for (int i = 0; i < e->ntemplates; i++)
-        h = hash_expr(mix(mix(h, e->templates[i].type), (uint64_t)e->templates[i].value),
-                      e->templates[i].of, numbers);
+        h = hash_expr(mix(mix(h, e->templates[i].type), (uint64_t)e->templates[i].value), e->templates[i].of,
+                      numbers);
     if (e->body)
         h = hash_block(h, e->body, numbers);
     h = mix(h, (uint64_t)e->nargs);
@@ -144,8 +144,8 @@ static bool same_statement(const KirStmt *a, const KirStmt *b, int *numbers)
     for (int i = 0; i < 3; i++)
         if (!same_expr(a->x[i], b->x[i], numbers))
             return false;
-    return same_expr(a->wide, b->wide, numbers) && same_var(a->var, b->var, numbers) && same_block(&a->body, &b->body, numbers) &&
-           same_block(&a->other, &b->other, numbers);
+    return same_expr(a->wide, b->wide, numbers) && same_var(a->var, b->var, numbers) &&
+           same_block(&a->body, &b->body, numbers) && same_block(&a->other, &b->other, numbers);
 }
 
 static const KirStmt *next(const KirBlock *b, int *i)

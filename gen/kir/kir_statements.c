@@ -125,8 +125,8 @@ void kir_comment(Kir *k, const char *text)
 void kir_load_vector(Kir *k, KirAccess how, const KirExpr *registers, const KirExpr *wide,
                      const KirExpr *place, const KirExpr *offset)
 {
-    add(k, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how, .wide = wide,
-                      .x = { registers, place, offset } });
+    add(k,
+        (KirStmt){ .kind = KI_LOAD_VECTOR, .op = (int)how, .wide = wide, .x = { registers, place, offset } });
 }
 
 void kir_store_vector(Kir *k, const KirExpr *place, const KirExpr *registers, const KirExpr *wide,
