@@ -46,12 +46,21 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
     return true;
 }
 
+/* Steps of a call of which chunks take it: all but one where they were asked for. */
+static int least_steps(const Plan *p)
+{
+    const ChunkCut *c = chunk_cuts(p->m)->data;
+    if (!p->request->unasked)
+        return CHUNK_STEPS_LEAST;
+    return c->n_keys->value * c->n_values->value < 64 * 128 ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS;
+}
+
 /* Of several steps, and as many keys as there is a kernel for. */
 const Formula *chunk_takes(const Plan *p)
 {
     Module *m = p->m;
     const ChunkWalks *all = chunk_walks(&p->program[FORWARD]);
-    const Formula *least = formula_const(m, p->request->unasked ? CHUNK_PAYS_STEPS : CHUNK_STEPS_LEAST);
+    const Formula *least = formula_const(m, least_steps(p));
     const Formula *takes = formula(m, F_LE, least, formula_size(m, poly_dim(m, ATOM_T)));
     for (int i = 0; i < all->len; i++)
         takes = formula_and(m, takes, all->data[i].size[all->data[i].sizes - 1].when);

@@ -524,7 +524,9 @@ static bool pays(const Module *m, int storage)
         if (tensor_steps(&m->tensors.data[t]))
             return false;
     const ChunkCut *c = cuts->data;
-    int64_t least = storage == DT_BF16 ? CHUNK_PAYS_NARROW : CHUNK_PAYS_WIDE;
+    int64_t least = storage != DT_BF16               ? CHUNK_PAYS_WIDE
+                    : c->by_key && c->corrected >= 0 ? CHUNK_PAYS_BY_KEY
+                                                     : CHUNK_PAYS_NARROW;
     return storage != DT_F64 && cuts->len == 1 && c->updates == 1 && c->reads.len == 1 &&
            c->n_keys->is_const && c->n_values->is_const && c->n_keys->value <= CHUNK_KEYS &&
            c->n_keys->value * c->n_values->value >= least;
