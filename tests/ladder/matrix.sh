@@ -73,6 +73,7 @@ TYPES="f32 bf16" instance gated_delta chunk "1,1,1 gpu:2,197,8 gpu:3,64,2"
 TYPES=bf16 instance kda chunk "1,1,1 gpu:2,197,8 gpu:3,63,2"
 # Long calls of large states take chunks by themselves.
 TYPES=bf16 SUFFIX=_long instance delta auto "1,1,1 2,2,1 gpu:2,255,2 gpu:2,256,2 gpu:1,700,3" --dim N=128 --dim V=64
+TYPES=bf16 SUFFIX=_long instance gla auto "1,1,1 2,2,1 gpu:1,1023,2 gpu:1,1100,2"
 for spec in lstm gru; do
     instance $spec "steps gemm" "$two"
 done
