@@ -184,6 +184,68 @@ static void plan_others(const Module *program, Plan *first)
     first->other = roomy ? roomy : crowded;
 }
 
+/* Groups of the step itself. */
+static int groups_of_steps(const Plan *p)
+{
+    int n = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            n += p->program[d].groups.data[i].phase == PHASE_DURING;
+    return n;
+}
+
+static bool is_better(const Plan *p, const Plan *first)
+{
+    return (first->schedule->last_resort && !p->schedule->last_resort) ||
+           groups_of_steps(p) <= groups_of_steps(first);
+}
+
+/* Which products of one vector and several params are better one. A walk on chip has the products of
+ * its states to itself; without a state, products are for so many rows that a copy of the params gains nothing. */
+static Stacking stacking_of(const Plan *p)
+{
+    const Schedule *s = p->schedule;
+    return s->stateless ? STACK_NONE : s->on_chip || s->per_unit ? STACK_INPUTS : STACK_ALL;
+}
+
+/* Says no more what was said from there on, up to there. */
+static void unsay(Compiler *c, int from, int to)
+{
+    memmove(c->diags.data + from, c->diags.data + to, sizeof *c->diags.data * (size_t)(c->diags.len - to));
+    c->diags.len -= to - from;
+}
+
+/* The plan with such products, and the program that it is of; or the plan of before, where there are none, or
+ * it would be slower. What is said is of the plan that is taken; `said` was, before the first one. */
+static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Module **program)
+{
+    Compiler *c = lowered->c;
+    Module *copy = module_copy(lowered);
+    int own = c->diags.len, errors = c->errors;
+    copy->stack = stacking_of(first);
+    const Module *stacked = copy->stack == STACK_NONE ? NULL : compile_lowered(copy, fast_passes);
+    int passed = c->diags.len;
+    Plan *p = stacked && stacked->stacked ? plan_once(stacked, first->m->name, first->request) : NULL;
+    if (!p || p->schedule->on_chip != first->schedule->on_chip || !is_better(p, first)) {
+        c->diags.len = own;
+        c->errors = errors;
+        return first;
+    }
+    unsay(c, said, passed);
+    *program = stacked;
+    return p;
+}
+
+Stacking cuda_stacking(const Module *lowered)
+{
+    Compiler *c = lowered->c;
+    int said = c->diags.len, errors = c->errors;
+    const Plan *p = cuda_plan(lowered, lowered->name);
+    c->diags.len = said;
+    c->errors = errors;
+    return p ? p->m->stack : STACK_NONE;
+}
+
 Plan *cuda_plan(const Module *lowered, const char *name)
 {
     Compiler *c = lowered->c;
@@ -197,7 +259,11 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     bool several = cuts(&request);
     if (several)
         request.schedule = NULL;
-    Plan *first = plan_once(program, name, &request), *p = first;
+    said = c->diags.len;
+    Plan *first = plan_once(program, name, &request);
+    if (first)
+        first = plan_stacked(lowered, first, said, &program);
+    Plan *p = first;
     if (first)
         plan_others(program, first);
     Plan *chunked = NULL;

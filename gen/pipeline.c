@@ -9,6 +9,7 @@
 #include "kir/kir.h"
 #include "ir/param_gradients.h"
 #include "ir/products.h"
+#include "ir/stacked.h"
 #include "plan/plan.h"
 #include "plan/reason.h"
 #include "pipeline.h"
@@ -30,6 +31,8 @@ const Pass fast_passes[] = {
     { "parse", NULL, "" },
     { "lower", NULL, "" },
     { "products", make_products, "the IR with sums as products of a param and one value, as far as they are such" },
+    { "stacked", stack_products,
+      "the IR with products of one vector and several params as one, where that is faster" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
     { "differentiate", differentiate, "" },
     { "gradients", form_gradients, "the IR with sums over the steps as products, also of params in expressions" },
@@ -131,7 +134,11 @@ int dump_spec(Compiler *c, const char *path)
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
                              : has_pass(fast_passes, c->dump_after)    ? fast_passes
                                                                        : cut_passes;
-        Module *m = run_passes(c, path, NULL, passes, c->dump_after);
+        Module *lowered = compile(c, path, front_passes), *m = NULL;
+        if (lowered && passes == fast_passes)
+            lowered->stack = cuda_stacking(lowered);
+        if (lowered)
+            m = run_passes(c, path, lowered, passes, c->dump_after);
         if (m)
             ir_print(m, &out);
     }

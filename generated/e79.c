@@ -20,7 +20,6 @@ CELL_KERNEL_SYMBOL void e79_bwd_walk(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_1_2(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_2(cell_kernel_args args);
-CELL_KERNEL_SYMBOL void e79_bwd_after_3(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_parts_0(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_parts_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_parts_2(cell_kernel_args args);
@@ -201,10 +200,10 @@ static const int16_t wanted_1_1_5[] = { 9, 10, -1 };
 static const int16_t *const wanted_1_1[] = { wanted_1_1_0, wanted_1_1_1, wanted_1_1_2, wanted_1_1_3,
         wanted_1_1_4, wanted_1_1_5, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL, };
-static const cell_ref refs_5[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL },
-        { 22, NULL }, { 7, NULL }, { 8, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 26, NULL },
-        { 27, NULL }, { 28, NULL }, { 29, NULL }, { 30, NULL }, { 16, NULL }, { 31, NULL }, { 13, NULL },
-        { 14, NULL }, { 32, NULL }, { 33, NULL }, };
+static const cell_ref refs_5[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 17, NULL },
+        { 21, NULL }, { 7, NULL }, { 8, NULL }, { 22, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL },
+        { 26, NULL }, { 27, NULL }, { 28, NULL }, { 29, NULL }, { 16, NULL }, { 30, NULL }, { 13, NULL },
+        { 14, NULL }, { 31, NULL }, { 32, NULL }, };
 static const int64_t x23[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
@@ -212,16 +211,13 @@ static const int64_t x23[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_
 static const int64_t x24[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
 static const int64_t x25[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
-static const cell_ref refs_6[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
+static const cell_ref refs_6[] = { { 19, NULL }, { 18, NULL }, { 33, NULL }, };
 static const int16_t need_1_3[] = { 11, 12, -1 };
-static const cell_ref refs_7[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
+static const cell_ref refs_7[] = { { 33, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
-static const cell_ref refs_8[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
-        { 37, NULL }, { 38, NULL }, };
-static const int64_t x26[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
-static const int16_t need_1_5[] = { 9, 10, -1 };
-static const cell_ref refs_9[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
-static const int64_t x27[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const cell_ref refs_8[] = { { 20, NULL }, { 34, NULL }, { 30, NULL }, { 21, NULL }, { 35, NULL },
+        { 17, NULL }, { 17, NULL }, };
+static const int64_t x26[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -245,8 +241,9 @@ static const int64_t x27[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_END };
-static const int16_t need_1_6[] = { 9, 10, -1 };
-static const cell_ref refs_10[] = { { 39, NULL }, { 40, NULL }, };
+static const int64_t x27[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int16_t need_1_5[] = { 9, 10, -1 };
+static const cell_ref refs_9[] = { { 17, NULL }, { 36, NULL }, };
 static const int64_t x28[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
@@ -260,21 +257,21 @@ static const int64_t x28[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
         CELL_X_END };
-static const int16_t need_1_7[] = { 9, -1 };
-static const cell_ref refs_11[] = { { 1, NULL }, { 41, NULL }, };
-static const int16_t need_1_10[] = { 9, -1 };
+static const int16_t need_1_6[] = { 9, -1 };
+static const cell_ref refs_10[] = { { 1, NULL }, { 37, NULL }, };
+static const int16_t need_1_9[] = { 9, -1 };
 static const int64_t x29[] = { CELL_X_PUSH, 768, CELL_X_END };
-static const int16_t need_1_11[] = { 9, -1 };
+static const int16_t need_1_10[] = { 9, -1 };
 static const int64_t x30[] = { CELL_X_PUSH, 512, CELL_X_END };
+static const int16_t need_1_11[] = { 9, -1 };
 static const int16_t need_1_12[] = { 9, -1 };
-static const int16_t need_1_13[] = { 9, -1 };
 static const int64_t x31[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
         CELL_X_END };
 static const int64_t x32[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
 static const int64_t x33[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int16_t need_1_14[] = { 9, -1 };
+static const int16_t need_1_13[] = { 9, -1 };
 static const int64_t x34[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
@@ -287,22 +284,22 @@ static const int64_t x34[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const int16_t need_1_15[] = { 10, -1 };
-static const cell_ref refs_12[] = { { 0, NULL }, { 42, NULL }, };
-static const int16_t need_1_18[] = { 10, -1 };
+static const int16_t need_1_14[] = { 10, -1 };
+static const cell_ref refs_11[] = { { 0, NULL }, { 38, NULL }, };
+static const int16_t need_1_17[] = { 10, -1 };
 static const int64_t x35[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
+static const int16_t need_1_18[] = { 10, -1 };
 static const int16_t need_1_19[] = { 10, -1 };
 static const int16_t need_1_20[] = { 10, -1 };
 static const int16_t need_1_21[] = { 10, -1 };
-static const int16_t need_1_22[] = { 10, -1 };
 static const int64_t x36[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
         CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
 static const int64_t x37[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
 static const int64_t x38[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int16_t need_1_23[] = { 10, -1 };
+static const int16_t need_1_22[] = { 10, -1 };
 static const int64_t x39[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
@@ -377,11 +374,10 @@ static const cell_buffer backward_buffers[] = {
     { "M", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
     { "d_r", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_q", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
     { "d_bm", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_bs", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_mn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_ds", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_kn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "sr", CELL_FROM_RESERVE, CELL_F32, 5, x3 },
     { "sc", CELL_FROM_RESERVE, CELL_F32, 6, x3 },
@@ -397,9 +393,6 @@ static const cell_buffer backward_buffers[] = {
     { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x39 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
-    { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_k", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
     { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x40 },
     { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x41 },
     { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x42 },
@@ -417,83 +410,81 @@ static const cell_op backward_ops[] = {
       .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x24, NULL, NULL }, .refs = refs_7 } },
     { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4, .when = NULL,
       .u.kernel = { .kernel = 8, .n_refs = 7, .grid = { x16, NULL, NULL }, .refs = refs_8 } },
-    { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
-      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x26, x7, NULL }, .refs = refs_9 } },
-    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_6, .when = x27,
-      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x26, x7, NULL }, .refs = refs_10 } },
-    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x28,
-      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x6, x5, NULL }, .refs = refs_11 } },
+    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_5, .when = x26,
+      .u.kernel = { .kernel = 9, .n_refs = 2, .grid = { x27, x7, NULL }, .refs = refs_9 } },
+    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_6, .when = x28,
+      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x6, x5, NULL }, .refs = refs_10 } },
     { .name = "d_x", .kind = CELL_OP_FORMS,
       .u.list = { .n_ops = 6 } },
     { .name = "parts", .kind = CELL_OP_LIST, .when = x28,
       .u.list = { .n_ops = 4 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10,
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_9,
       .u.gemm = { .m = x7, .n = x12, .k = x29, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 40, x9 }, x29, x10, NULL },
-          .b = { { 41, x9 }, x12, x10, NULL },
+          .a = { { 36, x9 }, x29, x10, NULL },
+          .b = { { 37, x9 }, x12, x10, NULL },
           .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_11,
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10,
       .u.gemm = { .m = x7, .n = x12, .k = x30, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x5 }, x29, x10, NULL },
-          .b = { { 41, x9 }, x12, x10, NULL },
+          .a = { { 36, x5 }, x29, x10, NULL },
+          .b = { { 37, x9 }, x12, x10, NULL },
           .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_12,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_11,
       .u.loop = { .from = NULL, .to = x5, .step = 512, .n_ops = 1 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_13,
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_12,
       .u.gemm = { .m = x7, .n = x12, .k = x31, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x32 }, x29, x10, NULL },
-          .b = { { 41, x33 }, x12, x10, NULL },
+          .a = { { 36, x32 }, x29, x10, NULL },
+          .b = { { 37, x33 }, x12, x10, NULL },
           .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_14,
+    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_13,
       .u.gemm = { .m = x7, .n = x12, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x9 }, x5, x10, NULL },
+          .a = { { 17, x9 }, x5, x10, NULL },
           .b = { { 1, x9 }, x12, x10, NULL },
           .c = { { 9, x9 }, x12, x10, NULL },
       } },
-    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_15, .when = x34,
-      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x6, x7, NULL }, .refs = refs_12 } },
+    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_14, .when = x34,
+      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x6, x7, NULL }, .refs = refs_11 } },
     { .name = "d_W_kvqm", .kind = CELL_OP_FORMS,
       .u.list = { .n_ops = 7 } },
     { .name = "parts", .kind = CELL_OP_LIST, .when = x34,
       .u.list = { .n_ops = 5 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_18,
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_17,
       .u.gemm = { .m = x5, .n = x12, .k = x35, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 40, x9 }, x10, x5, NULL },
-          .b = { { 42, x9 }, x12, x10, NULL },
+          .a = { { 36, x9 }, x10, x5, NULL },
+          .b = { { 38, x9 }, x12, x10, NULL },
+          .c = { { 10, x9 }, x12, x10, NULL },
+      } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_18,
+      .u.gemm = { .m = x5, .n = x12, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 36, x5 }, x10, x29, NULL },
+          .b = { { 38, x9 }, x8, x10, NULL },
           .c = { { 10, x9 }, x12, x10, NULL },
       } },
     { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19,
       .u.gemm = { .m = x5, .n = x12, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x5 }, x10, x29, NULL },
-          .b = { { 42, x9 }, x8, x10, NULL },
+          .a = { { 36, x30 }, x10, x29, NULL },
+          .b = { { 38, x12 }, x8, x10, NULL },
           .c = { { 10, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_20,
-      .u.gemm = { .m = x5, .n = x12, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x30 }, x10, x29, NULL },
-          .b = { { 42, x12 }, x8, x10, NULL },
-          .c = { { 10, x9 }, x12, x10, NULL },
-      } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_21,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_20,
       .u.loop = { .from = NULL, .to = x7, .step = 512, .n_ops = 1 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_22,
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_21,
       .u.gemm = { .m = x5, .n = x12, .k = x36, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x37 }, x10, x29, NULL },
-          .b = { { 42, x38 }, x8, x10, NULL },
+          .a = { { 36, x37 }, x10, x29, NULL },
+          .b = { { 38, x38 }, x8, x10, NULL },
           .c = { { 10, x9 }, x12, x10, NULL },
       } },
-    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_23,
+    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_22,
       .u.gemm = { .m = x5, .n = x12, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x9 }, x10, x5, NULL },
+          .a = { { 17, x9 }, x10, x5, NULL },
           .b = { { 0, x9 }, x12, x10, NULL },
           .c = { { 10, x9 }, x12, x10, NULL },
       } },
 };
 
-static const cell_plan backward_plan = { backward_buffers, backward_ops, 43, 24 };
+static const cell_plan backward_plan = { backward_buffers, backward_ops, 39, 23 };
 
 static const cell_kernel kernel_table[] = {
     { .name = "e79_fwd_parts_0", .symbol = e79_fwd_parts_0, .threads = 128 },
@@ -506,7 +497,6 @@ static const cell_kernel kernel_table[] = {
     { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 1024, .smem = x25,
             .dependent = 1 },
     { .name = "e79_bwd_after_2", .symbol = e79_bwd_after_2, .threads = 256 },
-    { .name = "e79_bwd_after_3", .symbol = e79_bwd_after_3, .threads = 256 },
     { .name = "e79_bwd_parts_0", .symbol = e79_bwd_parts_0, .threads = 128 },
     { .name = "e79_bwd_parts_1", .symbol = e79_bwd_parts_1, .threads = 128 },
     { .name = "e79_bwd_parts_2", .symbol = e79_bwd_parts_2, .threads = 128 },
@@ -621,7 +611,7 @@ static const cell_desc description = {
     .n_forward_args = 9,
     .n_backward_args = 15,
     .n_checks = 0,
-    .n_kernels = 13,
+    .n_kernels = 12,
     .n_reserve = 14,
 };
 

@@ -580,12 +580,15 @@ e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
     const float *const p_d_bm = static_cast<const float *>(args.ptr[1]);
     float *const p_partial = static_cast<float *>(args.ptr[2]);
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
+    const cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
     const int64_t rows = dim_B * dim_T;
     const int64_t columns = 64;
-    const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);
-    const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-    const int lane = cell_thread() % 32, part = cell_thread() / 32;
+    const int64_t chunks = cell_block_count(1);
+    const int64_t chunk = cell_block_index(1);
+    const int64_t begin = rows * chunk / chunks;
+    const int64_t end = rows * (chunk + 1) / chunks;
+    const int lane = cell_thread() % 32;
+    const int part = cell_thread() / 32;
     for (int64_t first = cell_block_index(0) * 32 * 4; first < columns;
             first += cell_block_count(0) * 32 * 4) {
         const int64_t e = first + lane * 4;
@@ -608,13 +611,13 @@ e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
         }
         cell_part_store(scratch, sum_d_b_s_gate);
         cell_barrier();
-        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
-            p_partial[(0 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        if (cell_thread() < 128 && first + cell_thread() < columns)
+            p_partial[chunk * columns + first + cell_thread()] = cell_part_total<4>(scratch);
         cell_barrier();
         cell_part_store(scratch, sum_d_b_m_gate);
         cell_barrier();
-        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
-            p_partial[(1 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        if (cell_thread() < 128 && first + cell_thread() < columns)
+            p_partial[(chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
         cell_barrier();
     }
 }
@@ -749,7 +752,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                     const float a_d_m = (v_d_mn[u] / h193) + (s1 + s1);
                     w_d_m[u] = a_d_m;
                 }
-                cell_store_vec<4>(p_d_m + row * 64 + e, w_d_m);
+                cell_store_vec<4>(p_d_m + row * 256 + 192 + e, w_d_m);
             }
         }
         // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
@@ -771,48 +774,8 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                     const float a_d_k = (v_d_kn[u] / h165) + (s3 + s3);
                     w_d_k[u] = a_d_k;
                 }
-                cell_store_vec<4>(p_d_k + row * 64 + e, w_d_k);
+                cell_store_vec<4>(p_d_k + row * 256 + e, w_d_k);
             }
-        }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
-{
-    const int64_t dim_B = args.size[0];
-    const int64_t dim_T = args.size[1];
-    const float *const p_d_q = static_cast<const float *>(args.ptr[0]);
-    const float *const p_d_m = static_cast<const float *>(args.ptr[1]);
-    const float *const p_d_ds = static_cast<const float *>(args.ptr[2]);
-    const float *const p_d_k = static_cast<const float *>(args.ptr[3]);
-    float *const p_d_W_kvqm_x = static_cast<float *>(args.ptr[4]);
-    const int64_t rows = dim_B * dim_T;
-    const int64_t first = cell_block_index(0) * 256 + cell_thread();
-    const int64_t step = cell_block_count(0) * 256;
-    for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
-        for (int64_t e = first * 4; e < 256; e += step * 4) {
-            float w_d_W_kvqm_x[4];
-            CELL_UNROLL
-            for (int u = 0; u < 4; u++) {
-                const int64_t i_r = e + u;
-                // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                const float a_d_W_kvqm_x = ((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? cell_load_ro<float>(p_d_q + row * 64 + -128 + i_r) : 0.0f) : 0.0f) : 0.0f)
-                        + (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r))
-                        ? (((int64_t)0 <= (-192 + i_r)) ? cell_load_ro<float>(p_d_m + row * 64 + -192 + i_r)
-                        : 0.0f) : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r))
-                        && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r))
-                        && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r))
-                        && ((-64 + i_r) < (int64_t)64)) ? cell_load_ro<float>(p_d_ds + row * 64 + -64 + i_r)
-                        : 0.0f) : 0.0f) : 0.0f)) + ((i_r < (int64_t)64)
-                        ? ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
-                        ? cell_load_ro<float>(p_d_k + row * 64 + i_r) : 0.0f) : 0.0f) : 0.0f);
-                w_d_W_kvqm_x[u] = a_d_W_kvqm_x;
-            }
-            cell_store_vec<4>(p_d_W_kvqm_x + row * 256 + e, w_d_W_kvqm_x);
         }
     }
 }
@@ -1408,7 +1371,7 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 (void)t, (void)flip, (void)slot;
                 (void)x;
                 if (want_d_q) {
-                    cell_store((float *)args.ptr[0] + ((b * T + t) * (64) + x),
+                    cell_store((float *)args.ptr[0] + ((b * T + t) * (256) + (128 + x)),
                             ((float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]
                             + (float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x]));
                 }
@@ -1439,7 +1402,7 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 if (want_d_ds) {
                     const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x])
                             + ((float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), d_ds);
+                    cell_store((float *)args.ptr[4] + ((b * T + t) * (256) + (64 + x)), d_ds);
                 }
                 if (want_d_q) {
                     const float d_kn = (((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])

@@ -32,22 +32,22 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
         const int64_t bt = b * dim_T + t;
         const int64_t bt2 = all ? bt : b * 2 + t % 2;
         for (int64_t i_a = first; i_a < dim_H; i_a += step) {
-            const float x_v35 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
-            const float x_bias_ih = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
-            const float x_v189 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + 3*dim_H + i_a);
-            const float x_bias_hh = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
-            const float x_v35_2 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
+            const float x_v35 = cell_load_ro<float>(p_v35 + bt * (4 * dim_H) + 3 * dim_H + i_a);
+            const float x_bias_ih = cell_load_ro<float>(p_bias_ih + 3 * dim_H + i_a);
+            const float x_v189 = cell_load_ro<float>(p_v189 + b * (4 * dim_H) + 3 * dim_H + i_a);
+            const float x_bias_hh = cell_load_ro<float>(p_bias_hh + 3 * dim_H + i_a);
+            const float x_v35_2 = cell_load_ro<float>(p_v35 + bt * (4 * dim_H) + dim_H + i_a);
             const float x_bias_ih2 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
-            const float x_v189_2 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + dim_H + i_a);
+            const float x_v189_2 = cell_load_ro<float>(p_v189 + b * (4 * dim_H) + dim_H + i_a);
             const float x_bias_hh2 = cell_load_ro<float>(p_bias_hh + dim_H + i_a);
-            const float x_v35_3 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
+            const float x_v35_3 = cell_load_ro<float>(p_v35 + bt * (4 * dim_H) + i_a);
             const float x_bias_ih3 = cell_load_ro<float>(p_bias_ih + i_a);
-            const float x_v189_3 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + i_a);
+            const float x_v189_3 = cell_load_ro<float>(p_v189 + b * (4 * dim_H) + i_a);
             const float x_bias_hh3 = cell_load_ro<float>(p_bias_hh + i_a);
-            const float x_v35_4 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
-            const float x_bias_ih4 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
-            const float x_v189_4 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + 2*dim_H + i_a);
-            const float x_bias_hh4 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
+            const float x_v35_4 = cell_load_ro<float>(p_v35 + bt * (4 * dim_H) + 2 * dim_H + i_a);
+            const float x_bias_ih4 = cell_load_ro<float>(p_bias_ih + 2 * dim_H + i_a);
+            const float x_v189_4 = cell_load_ro<float>(p_v189 + b * (4 * dim_H) + 2 * dim_H + i_a);
+            const float x_bias_hh4 = cell_load_ro<float>(p_bias_hh + 2 * dim_H + i_a);
             const float x_c = cell_load<float>(t > 0 ? p_c_next
                     + (all ? bt - 1 : b * 2 + (t - 1) % 2) * dim_H + i_a : p_c_init + b * dim_H + i_a);
             // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
@@ -82,10 +82,10 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
             const float a_y = a_h_next;
             cell_store(p_y + bt * dim_H + i_a, a_y);
             if (t + 1 < dim_T) {
-                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + 3*dim_H + i_a);
-                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + dim_H + i_a);
-                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + i_a);
-                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + 2*dim_H + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4 * dim_H) + 3 * dim_H + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4 * dim_H) + dim_H + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4 * dim_H) + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4 * dim_H) + 2 * dim_H + i_a);
             }
         }
     }
@@ -576,27 +576,28 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
             const float a_d_g = a_d_c_next * x_i;
             // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
             const float a_221 = a_d_g * (1.0f - (x_g * x_g));
-            cell_store(p_v221 + bt * (4*dim_H) + 2*dim_H + i_a, a_221);
+            cell_store(p_v221 + bt * (4 * dim_H) + 2 * dim_H + i_a, a_221);
             // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
             const float a_d_i = a_d_c_next * x_g;
             // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
             const float a_230 = a_d_i * (x_i * (1.0f - x_i));
-            cell_store(p_v230 + bt * (4*dim_H) + i_a, a_230);
+            cell_store(p_v230 + bt * (4 * dim_H) + i_a, a_230);
             // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
             const float a_d_f = a_d_c_next * x_c;
             // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
             const float a_240 = a_d_f * (x_f * (1.0f - x_f));
-            cell_store(p_v240 + bt * (4*dim_H) + dim_H + i_a, a_240);
+            cell_store(p_v240 + bt * (4 * dim_H) + dim_H + i_a, a_240);
             // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
             const float a_d_o = a_d_h_next * cell_tanh(x_c_next);
             // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
             const float a_250 = a_d_o * (x_o * (1.0f - x_o));
-            cell_store(p_v250 + bt * (4*dim_H) + 3*dim_H + i_a, a_250);
+            cell_store(p_v250 + bt * (4 * dim_H) + 3 * dim_H + i_a, a_250);
             // d_c, lstm.cell:11: c
             const float a_d_c = a_d_c_next * x_f;
             cell_store(p_d_c_carried + ((t & 1) * dim_B + b) * dim_H + i_a, a_d_c);
             if (t > 0) {
-                if (p_d_y) cell_prefetch(p_d_y + (bt - 1) * dim_H + i_a);
+                if (p_d_y)
+                    cell_prefetch(p_d_y + (bt - 1) * dim_H + i_a);
                 cell_prefetch(p_c_next + (bt - 1) * dim_H + i_a);
                 cell_prefetch(p_o + (bt - 1) * dim_H + i_a);
                 cell_prefetch(p_i + (bt - 1) * dim_H + i_a);
@@ -616,12 +617,15 @@ lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
     const float *const p_d_p = static_cast<const float *>(args.ptr[0]);
     float *const p_partial = static_cast<float *>(args.ptr[1]);
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
+    const cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
     const int64_t rows = dim_B * dim_T;
-    const int64_t columns = 4*dim_H;
-    const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);
-    const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-    const int lane = cell_thread() % 32, part = cell_thread() / 32;
+    const int64_t columns = 4 * dim_H;
+    const int64_t chunks = cell_block_count(1);
+    const int64_t chunk = cell_block_index(1);
+    const int64_t begin = rows * chunk / chunks;
+    const int64_t end = rows * (chunk + 1) / chunks;
+    const int lane = cell_thread() % 32;
+    const int part = cell_thread() / 32;
     for (int64_t first = cell_block_index(0) * 32 * 4; first < columns;
             first += cell_block_count(0) * 32 * 4) {
         const int64_t e = first + lane * 4;
@@ -630,7 +634,7 @@ lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
         if (e < columns) {
             for (int64_t row = begin + part; row < end; row += 8) {
                 float v_d_p[4];
-                cell_load_vec_ro<4>(v_d_p, p_d_p + row * (4*dim_H) + e);
+                cell_load_vec_ro<4>(v_d_p, p_d_p + row * (4 * dim_H) + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     // d_bias_ih, lstm.cell:10: bias_ih
@@ -642,13 +646,13 @@ lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
         }
         cell_part_store(scratch, sum_d_bias_ih);
         cell_barrier();
-        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
-            p_partial[(0 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        if (cell_thread() < 128 && first + cell_thread() < columns)
+            p_partial[chunk * columns + first + cell_thread()] = cell_part_total<4>(scratch);
         cell_barrier();
         cell_part_store(scratch, sum_d_bias_hh);
         cell_barrier();
-        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
-            p_partial[(1 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        if (cell_thread() < 128 && first + cell_thread() < columns)
+            p_partial[(chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
         cell_barrier();
     }
 }

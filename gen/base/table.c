@@ -69,6 +69,15 @@ static int last_column_limit(const Table *t)
     return longest < TABLE_WIDTH - 2 ? TABLE_WIDTH - longest : 2;
 }
 
+/* Blanks between columns: two, or one where those before the last would be too wide. */
+static int gap_of(const Table *t, const int *width)
+{
+    int all = 0;
+    for (int i = 0; i + 1 < t->columns; i++)
+        all += width[i] ? width[i] + 2 : 0;
+    return all > TABLE_WIDTH ? 1 : 2;
+}
+
 void table_print(const Table *t, Buf *out)
 {
     int limit = last_column_limit(t);
@@ -78,6 +87,7 @@ void table_print(const Table *t, Buf *out)
             int n = (int)strlen(cell_at(&t->rows.data[r], i));
             width[i] = n > width[i] ? n : width[i];
         }
+    int gap = gap_of(t, width);
     for (int r = 0; r < t->rows.len; r++) {
         int at = 2;
         buf_f(out, "  ");
@@ -85,8 +95,8 @@ void table_print(const Table *t, Buf *out)
             const char *cell = cell_at(&t->rows.data[r], i);
             if (!width[i])
                 continue;
-            buf_f(out, t->right >> i & 1 ? "%*s  " : "%-*s  ", width[i], cell);
-            at += width[i] + 2;
+            buf_f(out, t->right >> i & 1 ? "%*s%*s" : "%-*s%*s", width[i], cell, gap, "");
+            at += width[i] + gap;
         }
         const char *last = cell_at(&t->rows.data[r], t->columns - 1);
         if (at > limit && *last) {                  /* no room behind: on lines of its own */

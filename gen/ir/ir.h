@@ -146,6 +146,9 @@ typedef struct RootRow {
 } RootRow;
 extern const RootRow root_table[ROOT_COUNT];
 
+/* Which vectors' products with several params are made one: those that depend on no state; all. */
+typedef enum { STACK_NONE, STACK_INPUTS, STACK_ALL } Stacking;
+
 struct Module {
     Compiler *c;
     Arena *arena;
@@ -167,6 +170,8 @@ struct Module {
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     int levels; /* of walks beside the module, 1 + the largest Tensor.level; or 0 */
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
+    Stacking stack;               /* what the pass is asked for, and how many products it made */
+    int stacked;
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
     struct Marks **marks;         /* those that no walk has (marks.c) */

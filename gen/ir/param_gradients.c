@@ -49,14 +49,6 @@ static bool has_axis(const Node *n, IndexId i)
     return false;
 }
 
-static bool varies_over(const Node *n, const IndexId *over, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (has_axis(n, over[i]))
-            return true;
-    return false;
-}
-
 /* The same in every step of every sequence. */
 static bool is_fixed(const Node *n)
 {
@@ -108,9 +100,15 @@ static NodeId sum_of(Total *t, NodeId value)
     return node_reduce(t->m, R_SUM, value, t->sum->bound, t->sum->nbound);
 }
 
-static bool share_axes(const Node *a, const Node *b)
+/* Do the two vary over an index each that the other does not? Those of both are heads. */
+static bool span_matrix(const Node *a, const Node *b)
 {
-    return varies_over(a, b->axes, b->naxes);
+    bool own[2] = { false, false };
+    for (int i = 0; i < a->naxes; i++)
+        own[0] |= !has_axis(b, a->axes[i]);
+    for (int i = 0; i < b->naxes; i++)
+        own[1] |= !has_axis(a, b->axes[i]);
+    return own[0] && own[1];
 }
 
 /* Two vectors of the step, and factors that are the same in every step: the sum is a product of two matrices, and the
@@ -132,10 +130,16 @@ static NodeId total_of_product(Total *t, NodeId id)
             return -1;
         moving[n++] = f.data[i].value;
     }
-    if (f.many || n != 2 || share_axes(at(m, moving[0]), at(m, moving[1])))
+    if (f.many || n != 2 || !span_matrix(at(m, moving[0]), at(m, moving[1])))
         return -1;
     t->found = true;
     return with_outer(m, sum_of(t, node_map2(m, OP_MUL, moving[0], moving[1])), &f, fixed);
+}
+
+/* Of an array, which may be a name of another one. */
+static bool is_expression(const Node *body)
+{
+    return body->kind == N_MAP || body->kind == N_VIEW || body->kind == N_ARRAY;
 }
 
 /* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
@@ -146,7 +150,7 @@ static bool has_product(const Module *m, NodeId id, int *left)
         return false;
     if ((n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step) {
         const Node *body = at(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
-        return body->kind == N_MAP && has_product(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0], left);
+        return is_expression(body) && has_product(m, (NodeId)(body - m->nodes.data), left);
     }
     if (n->kind != N_MAP)
         return false;
@@ -171,11 +175,16 @@ static bool has_product(const Module *m, NodeId id, int *left)
     }
     if (count == 1 && (f.len > 1 || f.negative))
         return has_product(m, (NodeId)(moving[0] - m->nodes.data), left);
-    return count == 2 && is_read(moving[0]) && is_read(moving[1]) && moving[0]->naxes && moving[1]->naxes &&
-           !share_axes(moving[0], moving[1]);
+    return count == 2 && is_read(moving[0]) && is_read(moving[1]) && span_matrix(moving[0], moving[1]);
 }
 
 static NodeId total_of(Total *t, NodeId id);
+
+/* The array where the condition holds, else 0. */
+static NodeId range_of(const Total *t, NodeId cond, NodeId array, const IxExpr *const *map, int n)
+{
+    return branch_taken(t->m, node_select(t->m, cond, node_view(t->m, array, map, n), node_const(t->m, 0)));
+}
 
 /* What a condition leaves of an index is an index of its own, so that the sum is a matrix by itself, which lies in its
  * place of the gradient. -1: the condition is no range, or the sum no product. */
@@ -214,8 +223,7 @@ static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
         bool product = t->found || one;
         t->found |= found;
         if (product)
-            return node_select(m, cond, node_view(m, node_array(m, total, axes, n, NULL, t->sum->span), map, n),
-                               node_const(m, 0));
+            return range_of(t, cond, node_array(m, total, axes, n, NULL, t->sum->span), map, n);
     }
     return -1;
 }
@@ -234,7 +242,7 @@ static NodeId total_of(Total *t, NodeId id)
         NodeId array = n.kind == N_VIEW ? n.args[0] : id;
         Node a = *at(m, array);
         Total inside = { m, t->sum, false, t->left };
-        NodeId body = at(m, a.args[0])->kind == N_MAP ? total_of(&inside, a.args[0]) : -1;
+        NodeId body = is_expression(at(m, a.args[0])) ? total_of(&inside, a.args[0]) : -1;
         t->left = inside.left;
         if (!inside.found)
             return sum_of(t, id);
@@ -262,7 +270,7 @@ static NodeId total_of(Total *t, NodeId id)
             return part;
         NodeId a = total_of(t, n.args[1]);
         t->found |= zero && n.naxes > 1 && at(m, n.args[1])->naxes < n.naxes;     /* of a matrix, a row or column */
-        return node_select(m, n.args[0], a, total_of(t, n.args[2]));
+        return branch_taken(m, node_select(m, n.args[0], a, total_of(t, n.args[2])));
     }
     return sum_of(t, id);
 }

@@ -394,6 +394,8 @@ bool plan_steps(const Plan *p); /* has the module states of its own? */
 int plan_walk_place(const Plan *p, Direction dir, int level); /* in that order; level -1: the steps' own */
 /* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
 Plan *cuda_plan(const Module *lowered, const char *name);
+/* For which vectors it has products with several params as one: what is said of the plan is not. */
+Stacking cuda_stacking(const Module *lowered);
 /* The plan for the CPU of the same; NULL where it has none, which is no error. */
 Plan *cpu_plan(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */

@@ -379,6 +379,11 @@ void mark_cats(Plan *p, const Phasing *s)
             continue;
         int n = cat_pieces(p->m, id, !p->schedule->on_chip, pieces, 32);
         bool ok = n > 1 && !p->narrow[id];
+        for (int i = 0; i < n; i++) {
+            pieces[i].array = plan_named(p, pieces[i].array);
+            for (int k = 0; k < i; k++)
+                ok = ok && pieces[k].array != pieces[i].array;
+        }
         for (int i = 0; i < n && ok; i++)
             ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) &&
                  !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&

@@ -168,7 +168,7 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         const IxExpr *map[64];
         v = at(st->p, pieces[i].read);
         for (int k = 0; k < whole.nmap; k++)
-            map[k] = v->kind == N_VIEW ? v->map[k] : ix_index(m, at(st->p, pieces[i].array)->axes[k]);
+            map[k] = v->kind == N_VIEW ? v->map[k] : ix_index(m, v->axes[k]);
         /* The guard of the piece: its range within the whole, or within a row of it. */
         const IxExpr *lin = inner_linear(m, array, pieces[i].lead);
         const Poly *end = poly_add(m, pieces[i].offset, elements_from(m, pieces[i].array, pieces[i].lead));

@@ -114,6 +114,23 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     return true;
 }
 
+NodeId plan_named(const Plan *p, NodeId array)
+{
+    const Module *m = p->m;
+    const Node *a = at(m, array), *body = at(m, a->args[0]);
+    if (!p->is_alias[array] || (body->kind != N_VIEW && body->kind != N_ARRAY))
+        return array;
+    NodeId of = body->kind == N_VIEW ? body->args[0] : a->args[0];
+    const Node *inner = at(m, of);
+    bool same = inner->naxes == a->naxes;
+    for (int i = 0; same && i < a->naxes; i++) {
+        IndexId which = body->kind == N_VIEW ? -1 : body->axes[i];
+        same = (body->kind == N_ARRAY || ix_is_index(body->map[i], &which)) && which == a->axes[i] &&
+               m->indices.data[which].extent == m->indices.data[inner->axes[i]].extent;
+    }
+    return same ? plan_named(p, of) : array;
+}
+
 bool plan_source(const Plan *p, NodeId id, NodeId *array)
 {
     const Node *n = at(p->m, id);

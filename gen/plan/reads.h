@@ -9,6 +9,8 @@ bool alias_candidate(const Module *m, NodeId array);
 
 /* An array's element at its own indices. */
 Read read_itself(Module *m, NodeId array);
+/* The array that this one is another name of, element by element; or itself. */
+NodeId plan_named(const Plan *p, NodeId array);
 /* Of which array an element is read there, through aliases; -1: of a tensor. False where nothing is read. */
 bool plan_source(const Plan *p, NodeId id, NodeId *array);
 /* Is the value made of no sum, and does `takes` take each read in it? */

@@ -102,10 +102,129 @@ for file in tests/spelling/*.cell; do
         ! grep -q 'performance warning' "$work/$cell.err"
         result $? "$file:$cell is said to be slow"
         operations "$work/$cell" >"$work/$cell.operations"
+        "$cellc" explain "$file:$cell" --all --dtype bf16 2>"$work/$cell.err" >"$work/$cell"
+        operations "$work/$cell" >>"$work/$cell.operations"
     done
     grep -q schedule "$work/plain.operations" && diff "$work/plain.operations" "$work/paper.operations" >"$work/diff"
     result $? "$file: other operations for what the paper writes (>):
 $(sed 's/^/    /' "$work/diff")"
+done
+
+# ---- params apart, or stacked
+
+# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk; the operations of a
+# step, and of what is done for all steps the products, each with a number.
+kernels() {
+    grep -E '^schedule |^ +one kernel walks' "$1"
+    awk '/^(forward|backward): operations/ { direction = $1; table = 1; next }
+         /^ +line +value/ { table = 0 }
+         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || $3 == "product") { n[direction " " $2 " " $3]++ }
+         END { for (what in n) print what, n[what] }' "$1"
+}
+
+# Of STACKED, APART: the same schedule, each kernel that walks, and no more operations of any kind.
+as_good() {
+    awk 'function is_number(s) { return s ~ /^[0-9]+$/ }
+         NR == FNR { if (is_number($NF)) { most[$1 $2 $3] = $4 } else { wanted[$0] = 1 } next }
+         is_number($NF) { if ($4 > most[$1 $2 $3] + 0) { print "more: " $0; bad = 1 } next }
+         { found[$0] = 1; any = 1 }
+         END {
+             for (line in wanted) if (!(line in found)) { print "not found: " line; bad = 1 }
+             exit bad || !any
+         }' "$1" "$2"
+}
+
+same_kernels() { # WHAT, options: apart.cell has those of stacked.cell
+    local what=$1 text dtypes=(f32 bf16)
+    shift
+    turn=$((turn + 1))
+    [[ -n ${FULL:-} ]] || dtypes=("${dtypes[turn % 2]}")
+    for dtype in "${dtypes[@]}"; do
+        for text in apart stacked; do
+            "$cellc" explain "$work/$text.cell" --import-dir specs --all --dtype $dtype "$@" >"$work/$text" 2>"$work/$text.err"
+            kernels "$work/$text" >"$work/$text.kernels"
+        done
+        as_good "$work/stacked.kernels" "$work/apart.kernels" >"$work/diff"
+        result $? "$what $*: in $dtype, params apart have other kernels:
+$(sed 's/^/    /' "$work/diff" "$work/apart.err")"
+    done
+}
+
+# The reference's gradients follow from the text: what is compared here is whether the texts say the same.
+gradients=(--no-gradients)
+[[ -n ${FULL:-} ]] && gradients=()
+same_values() { # WHAT, SPEC, SPEC, options
+    local said
+    said=$("$cellc" compare "$2" "$3" --import-dir specs --brief -Wno-performance "${gradients[@]}" "${@:4}" 2>&1)
+    result $? "$1 ${*:4}: $said"
+}
+
+turn=0
+# Specs whose params are stacked: with a param for each part, as papers have them.
+while read -r spec options names; do
+    read -r -a names <<<"$names"
+    [[ $options == - ]] && options= || options="--set $options"
+    file=tests/spelling/stacked/$spec.cell
+    [[ -f $file ]] || file=specs/$spec.cell
+    cp "$file" "$work/stacked.cell"
+    python3 tests/spelling/unstack.py "$file" "${names[@]}" >"$work/apart.cell" &&
+        python3 tests/spelling/unstack.py --laid "$file" "${names[@]}" >"$work/laid.cell"
+    result $? "unstack.py $spec"
+    # shellcheck disable=SC2086
+    same_kernels "$spec" $options
+    # shellcheck disable=SC2086
+    same_values "$spec" "$work/apart.cell" "$work/laid.cell" $options
+done <<'END'
+lstm - weight_ih=4*H weight_hh=4*H bias_ih=4*H bias_hh=4*H p=4*H
+lstm_masked - weight_ih=4*H weight_hh=4*H bias_ih=4*H bias_hh=4*H p=4*H
+lstm_projection - weight_ih=4*H weight_hh=4*H bias_ih=4*H bias_hh=4*H p=4*H
+gru - weight_ih=3*H weight_hh=3*H bias_ih=3*H bias_hh=3*H a=3*H u=3*H
+gru reset=before weight_ih=3*H weight_hh=3*H bias_ih=3*H bias_hh=3*H a=3*H u=3*H
+gru_d - W=3*H U=3*H V=3*H b=3*H a=3*H
+cfc - heads=4*H c=4*H p=4*H
+attention_rnn - qkv=3*A p=3*A
+rhn - W=2*H a=2*H
+mingru - to_hidden_and_gate=2*H
+minlstm - to_hidden_and_gates=3*H
+sru - W=3*D b=2*D v=2*D u=3*D
+e23 write=joint W_all=2*D
+e29 - W_xz=2*D
+e76 - W_kvqg=4*N
+e77 - W_kvqg=4*N
+e78 - W_kvq=3*E u=3*E
+e79 - W_kvqm=4*N
+e80 - W_kvqm=4*N
+e82 - W_kvqm=4*N
+e84 - W_kvqm=4*N
+END
+
+# Cells with params apart (paper), the same with a definition that lays them together (laid), and stacked (plain).
+for file in tests/spelling/stacked/*.cell; do
+    grep -q 'cell paper' "$file" || continue
+    for dtype in f32 bf16; do
+        for cell in paper plain; do
+            "$cellc" explain "$file:$cell" --all --dtype $dtype >"$work/said" 2>"$work/err"
+            kernels "$work/said" >"$work/$cell.kernels"
+        done
+        as_good "$work/plain.kernels" "$work/paper.kernels" >"$work/diff"
+        result $? "$file: in $dtype, params apart have other kernels:
+$(sed 's/^/    /' "$work/diff")"
+    done
+    "$cellc" check "$file:plain" >"$work/said" 2>&1
+    result $? "$file:plain is wrong: $(tail -n 1 "$work/said")"
+    same_values "$file" "$file:paper" "$file:laid"
+done
+
+# Random cells of gates: N of them (4, with FULL=1 100) from SEED (1), as somebody might write them, and stacked.
+first=${SEED:-1} many=4
+[[ -n ${FULL:-} ]] && many=100
+for ((seed = first; seed < first + ${N:-$many}; seed++)); do
+    for text in paper laid plain; do
+        python3 tests/spelling/respell.py "$seed" $text >"$work/$text.cell"
+    done
+    mv "$work/paper.cell" "$work/apart.cell" && mv "$work/plain.cell" "$work/stacked.cell"
+    same_kernels "random cell of gates, seed $seed"
+    same_values "random cell of gates, seed $seed" "$work/apart.cell" "$work/laid.cell"
 done
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]

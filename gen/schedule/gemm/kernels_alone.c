@@ -143,7 +143,8 @@ static void put_operand(Kernel *k, const Stored *s)
 {
     int64_t piece;
     const char *value = s->value;
-    if (!panel_piece(k->p->m, s->lin, s->pitch, k->walk->units, gemm(k)->w->naxes, &piece))
+    const IxExpr *e = walk_in_units(k, s->lin);
+    if (!e || !panel_piece(k->p->m, e, s->pitch, k->walk->units, gemm(k)->w->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
     if (mutate("unput-operand"))
         return;

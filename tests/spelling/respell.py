@@ -1,0 +1,120 @@
+"""Writes a random cell of gates in one of three spellings.
+
+    respell.py SEED paper       a param for each gate's product, and each product as somebody might write it
+    respell.py SEED laid        the same params, laid together by definitions
+    respell.py SEED plain       one param for all products of a vector
+
+paper and laid have the same params, so that `cellc compare` can tell whether they say the same; plain is how one
+would write the step for the compiler.
+"""
+
+import random
+import sys
+
+
+class Product:
+    """A gate's product of a matrix and a vector, with a factor, in a random spelling."""
+
+    def __init__(self, rng, name, vector, width, joined):
+        self.name, self.vector, self.width = name, vector, width
+        self.form = "joined" if joined else rng.choice(["usual", "swapped", "renamed", "turned"])
+        self.factor = rng.choice(["", "", "0.5", "v[i]", "-"])
+        self.place = rng.choice(["inside", "before", "behind"])
+
+    def param(self):
+        axes = {"turned": f"{self.width}, H", "joined": "H, D + H"}.get(self.form, f"H, {self.width}")
+        return f"{self.name}[{axes}]"
+
+    def element(self, row, column):
+        """Of the matrix, at a row and a column."""
+        if self.form == "turned":
+            return f"{self.name}[{column}, {row}]"
+        if self.form == "joined":
+            return f"{self.name}[{row}, {column if self.vector == 'x' else 'D + ' + column}]"
+        return f"{self.name}[{row}, {column}]"
+
+    def scaled(self, text):
+        """The product's value by its factor."""
+        return f"(-{text})" if self.factor == "-" else f"{self.factor} * {text}" if self.factor else text
+
+    def text(self):
+        if self.form == "joined" and self.vector != "x":
+            return None  # it stands in the sum of the input's
+        index = "q" if self.form == "renamed" else "j"
+        if self.form == "joined":
+            index = "k"
+            terms = [f"{self.name}[i,k]", "(k < D ? x[k] : h[k - D])"]
+        else:
+            terms = [self.element("i", index), f"{self.vector}[{index}]"]
+        if self.form == "swapped":
+            terms.reverse()
+        width = "D + H" if self.form == "joined" else self.width
+        if self.factor == "-":
+            return f"(sum[{index}:{width}] -{terms[0]} * {terms[1]})"
+        if self.factor and self.place == "inside":
+            terms.insert(1, self.factor)
+        out = f"(sum[{index}:{width}] " + " * ".join(terms) + ")"
+        if self.factor and self.place == "behind":
+            return f"{out} * {self.factor}"
+        return f"{self.factor} * {out}" if self.factor and self.place == "before" else out
+
+
+def stack_of(name, products, width):
+    value = ""
+    for n, p in enumerate(products):
+        place = f"r - {n}*H" if n else "r"
+        last = n + 1 == len(products)
+        value += p.element(place, "j") if last else f"r < {n + 1}*H ? {p.element(place, 'j')} : "
+    return f"    {name}[r:{len(products)}*H, j:{width}] = {value};"
+
+
+def main(seed, spelling):
+    rng = random.Random(seed)
+    count = rng.randint(2, 4)
+    late = rng.random() < 0.4  # the last gate's recurrent product is of another gate times h
+    joined = [rng.random() < 0.25 and not (late and n + 1 == count) for n in range(count)]
+    of_x = [Product(rng, f"W{n}", "x", "D", joined[n]) for n in range(count)]
+    of_h = [Product(rng, f"U{n}", "h", "H", joined[n]) for n in range(count)]
+    for x, h in zip(of_x, of_h):
+        if x.form == "joined":
+            h.name, h.factor, h.place = x.name, x.factor, x.place
+    if late:
+        of_h[-1].vector = "s"
+    acts = [rng.choice(["sigmoid", "tanh"]) for _ in range(count - 1)] + ["tanh"]
+    early = of_h[:-1] if late else of_h
+    lines = [f"// random cell of gates, seed {seed}", "cell gates {", "    dim D, H;", "    input x[D];"]
+    if spelling == "plain":
+        params = [f"W[{count}*H, D]", f"U[{len(early)}*H, H]"] + (["U_s[H, H]"] if late else [])
+    else:
+        params = [p.param() for n in range(count) for p in (of_x[n], of_h[n])]
+        params = list(dict.fromkeys(params))
+        rng.shuffle(params)
+    biases = [f"b{n}[H]" for n in range(count)]
+    lines += ["    param " + ", ".join(params + ["v[H]"] + biases) + ";", "    state h[H];", "    output y[H];"]
+    if spelling == "laid":
+        lines += [stack_of("W", of_x, "D"), stack_of("U", early, "H")]
+        if late:
+            lines.append(stack_of("U_s", of_h[-1:], "H"))
+    if spelling != "paper":
+        lines.append(f"    wx[r:{count}*H] = sum[d] W[r,d] * x[d];")
+        lines.append(f"    uh[r:{len(early)}*H] = sum[j] U[r,j] * h[j];")
+    for n in range(count):
+        last = n + 1 == count
+        if late and last:
+            lines.append("    s[i:H] = g0[i] * h[i];")
+            if spelling != "paper":
+                lines.append("    us[i:H] = sum[j] U_s[i,j] * s[j];")
+        if spelling == "paper":
+            terms = [of_x[n].text(), of_h[n].text(), f"b{n}[i]"]
+            terms = [t for t in terms if t]
+            rng.shuffle(terms)
+        else:
+            row = f"{n}*H + i" if n else "i"
+            own = "us[i]" if late and last else f"uh[{row}]"
+            terms = [of_x[n].scaled(f"wx[{row}]"), of_h[n].scaled(own), f"b{n}[i]"]
+        lines.append(f"    g{n}[i:H] = {acts[n]}({' + '.join(terms)});")
+    lines.append("    h'[i] = 0.5 * g0[i] * h[i] + " + " * ".join(f"g{n}[i]" for n in range(1, count)) + ";")
+    print("\n".join(lines + ["    y[i] = h'[i];", "}"]))
+
+
+main(int(sys.argv[1]), sys.argv[2])
