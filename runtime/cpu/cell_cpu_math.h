@@ -14,8 +14,6 @@
     {                                                                                                        \
         return CELL_CPU_LIBM(function)(x);                                                                   \
     }
-CELL_CPU_OF_LIBM(erf, erf)
-CELL_CPU_OF_LIBM(erfc, erfc)
 CELL_CPU_OF_LIBM(sqrt, sqrt)
 CELL_CPU_OF_LIBM(fabs, fabs)
 CELL_CPU_OF_LIBM(rint, rint)
@@ -62,6 +60,86 @@ static inline real cell_from_bits(cell_word bits)
 #define E_OR(a, b) ((a) || (b))
 #include "cell_cpu_elementary.h"
 
+static inline real cell_copysign(real x, real y)
+{
+    return CELL_CPU_LIBM(copysign)(x, y);
+}
+
+/* ---- the error function. Coefficients: scripts/cpu_math.py, which says their errors too. */
+
+#if CELL_CPU_DOUBLE
+enum { CELL_CPU_HALF_MANTISSA = 27 };
+static const real cell_cpu_of_erf[] = {
+    1.128379167095512567,    -0.3761263890318354044,    0.1128379167094500627,    -0.02686617064323777036,
+    0.005223977607116422732, -0.0008548325975389692081, 0.0001205529490483970792, -0.00001492473690741966034,
+    1.644742470331736241e-6, -1.62084838018717059e-7,   1.37200645467776856e-8,   -7.795898827002142242e-10
+};
+static const real cell_cpu_of_erfc[] = {
+    1.232995118625552526,     -0.1396211168405615501,     0.01537965210261356485,
+    0.06809705425456201901,   -0.1010390660359063672,     0.09373283500354308058,
+    -0.06633036582240782979,  0.03716751544340617083,     -0.01619773392192027874,
+    0.005031970907237180063,  -0.0007577743555898977726,  -0.0001992621537876139658,
+    0.0001506269023352666702, -0.00002437939613585031128, -0.00001123825935551721825,
+    5.665162424727986119e-6,  3.250627141241863839e-7,    -7.654962340849748104e-7,
+    4.006400806776260706e-8,  6.61919565432773826e-8
+};
+#else
+enum { CELL_CPU_HALF_MANTISSA = 12 };
+static const real cell_cpu_of_erf[] = { 1.128379166f,    -0.3761262667f,    0.1128359472f,  -0.02685421201f,
+                                        0.005189087423f, -0.0008016864287f, 7.875875063e-5f };
+static const real cell_cpu_of_erfc[] = { 1.232995119f,    -0.1396210941f, 0.01537955496f,  0.06809557235f,
+                                         -0.1010379241f,  0.09375954167f, -0.06631587649f, 0.03698994724f,
+                                         -0.01642949371f, 0.005390008397f };
+#endif
+#define CELL_CPU_TERMS(of) ((int)(sizeof(of) / sizeof *(of)))
+
+static inline real cell_cpu_polynomial(const real *c, int n, real x)
+{
+    real y = c[n - 1];
+    for (int i = n - 2; i >= 0; i--)
+        y = CELL_FMA(y, x, c[i]);
+    return y;
+}
+
+/* a^2 - square, which is what rounding took. */
+static inline real cell_cpu_square_rest(real a, real square)
+{
+#ifdef __FMA__
+    return CELL_FMA(a, a, -square);
+#else
+    const cell_word mask = ~(((cell_word)1 << CELL_CPU_HALF_MANTISSA) - 1);
+    const real high = cell_from_bits(cell_bits(a) & mask), low = a - high;
+    return ((high * high - square) + 2 * high * low) + low * low;
+#endif
+}
+
+/* Of x >= 0.8. */
+static inline real cell_cpu_erfc_tail(real x)
+{
+    const real most = sizeof(real) == 8 ? (real)27.3 : (real)10.1, a = x > most ? most : x,
+               y = (a - 4) / (a + 4), square = a * a;
+    const real p = cell_cpu_polynomial(cell_cpu_of_erfc, CELL_CPU_TERMS(cell_cpu_of_erfc), y);
+    const real bell = cell_exp(-square);
+    return CELL_FMA(-bell, cell_cpu_square_rest(a, square), bell) * (p / (1 + 2 * a));
+}
+
+static inline real cell_cpu_erf_near(real x)
+{
+    return x * cell_cpu_polynomial(cell_cpu_of_erf, CELL_CPU_TERMS(cell_cpu_of_erf), x * x);
+}
+
+static inline real cell_erf(real x)
+{
+    const real a = cell_fabs(x), tail = cell_copysign(1 - cell_cpu_erfc_tail(a), x);
+    return a <= (real)0.85 ? cell_cpu_erf_near(x) : tail;
+}
+
+static inline real cell_erfc(real x)
+{
+    const real a = cell_fabs(x), tail = cell_cpu_erfc_tail(a);
+    return a <= (real)0.85 ? 1 - cell_cpu_erf_near(x) : x < 0 ? 2 - tail : tail;
+}
+
 static inline real cell_rsqrt(real x)
 {
     return (real)1 / cell_sqrt(x);
@@ -77,10 +155,6 @@ static inline real cell_hypot(real x, real y)
 static inline real cell_pow(real x, real y)
 {
     return CELL_CPU_LIBM(pow)(x, y);
-}
-static inline real cell_copysign(real x, real y)
-{
-    return CELL_CPU_LIBM(copysign)(x, y);
 }
 /* Rounded once, on any machine. */
 static inline real cell_fma(real a, real b, real c)

@@ -1,5 +1,6 @@
-/* The same call with 1, 2 and 5 threads, forward, backward and inference, has the same bits; and so has a call in a child of a
- * fork. In: an instance, linked under the name below; sizes B,T,dims... on the command line. */
+/* The same call with 1, 2 and 5 threads, forward, backward and inference, has the same bits; and so has
+ * a call in a child of a fork. In: an instance, linked under the name below; sizes B,T,dims... on the
+ * command line. */
 #include "cell_plan.h"
 
 #include <stdio.h>
@@ -38,7 +39,9 @@ static void fill(void *at, cell_dtype dtype, int64_t n)
         case CELL_F32: ((float *)at)[i] = v; break;
         case CELL_F64: ((double *)at)[i] = v; break;
         case CELL_BF16: ((uint16_t *)at)[i] = (uint16_t)(bits >> 16); break;
-        case CELL_F16: ((uint16_t *)at)[i] = (uint16_t)((bits >> 16 & 0x8000) | 0x3000 | (bits >> 13 & 0x3ff)); break;
+        case CELL_F16:
+            ((uint16_t *)at)[i] = (uint16_t)((bits >> 16 & 0x8000) | 0x3000 | (bits >> 13 & 0x3ff));
+            break;
         case CELL_I32: ((int32_t *)at)[i] = (int32_t)(state >> 30); break;
         default: ((char *)at)[i] = 0;
         }
@@ -46,7 +49,8 @@ static void fill(void *at, cell_dtype dtype, int64_t n)
 }
 
 /* The arguments of a direction: what is given is drawn, the rest is zero. */
-static void **arguments(const cell_desc *desc, const cell_arg *list, int n, const int64_t *sizes, int backward)
+static void **arguments(const cell_desc *desc, const cell_arg *list, int n, const int64_t *sizes,
+                        int backward)
 {
     void **args = calloc((size_t)n + 1, sizeof *args);
     state = 1;
@@ -57,7 +61,8 @@ static void **arguments(const cell_desc *desc, const cell_arg *list, int n, cons
             continue;
         args[i] = aligned_alloc(64, (size_t)(count * 8 + 64) / 64 * 64 + 64);
         memset(args[i], 0, (size_t)(count * 8 + 64));
-        int given = list[i].role == CELL_ROLE_VALUE ? tensor->kind != CELL_OUTPUT : list[i].role >= CELL_ROLE_D_OUT;
+        int given =
+            list[i].role == CELL_ROLE_VALUE ? tensor->kind != CELL_OUTPUT : list[i].role >= CELL_ROLE_D_OUT;
         if (given && tensor->kind == CELL_LENGTHS)
             for (int64_t k = 0; k < count; k++)
                 ((int32_t *)args[i])[k] = (int32_t)sizes[CELL_SIZE_T];
@@ -99,7 +104,8 @@ static cell_status run(const cell_desc *desc, const int64_t *sizes, int threads,
     return status;
 }
 
-static int same(const cell_desc *desc, const cell_arg *list, int n, const int64_t *sizes, void *const *a, void *const *b)
+static int same(const cell_desc *desc, const cell_arg *list, int n, const int64_t *sizes, void *const *a,
+                void *const *b)
 {
     for (int i = 0; i < n; i++) {
         int64_t count = 0;
@@ -140,8 +146,10 @@ int main(int argc, char **argv)
             sizes[n] = strtoll(at, &at, 10);
         Result one, other;
         check(run(desc, sizes, 1, &one) == CELL_OK, "with one thread");
-        check(run(desc, sizes, 2, &other) == CELL_OK && same_results(desc, sizes, &one, &other), "with 2 threads");
-        check(run(desc, sizes, 5, &other) == CELL_OK && same_results(desc, sizes, &one, &other), "with 5 threads");
+        check(run(desc, sizes, 2, &other) == CELL_OK && same_results(desc, sizes, &one, &other),
+              "with 2 threads");
+        check(run(desc, sizes, 5, &other) == CELL_OK && same_results(desc, sizes, &one, &other),
+              "with 5 threads");
         check(child_is_same(desc, sizes, &one), "in a child");
     }
     printf("%d passed, %d failed\n", passed, failed);
