@@ -118,9 +118,14 @@ static cell_status check_place(cell_context *ctx, const cell_desc *desc, const S
     return backend->check_pointer(ctx->self, span->start, what, err);
 }
 
-/* Plain C reads element by element; kernels load vectors. */
+/* Kernels of GPUs load vectors of 16 bytes, and what they share lies apart by whole lines of memory. C for the
+ * CPU says nothing of how its elements lie. */
+static int is_plain(const cell_context *ctx) {
+    return !ctx->backend->launch || ctx->backend->kind == CELL_BACKEND_CPU;
+}
+
 static size_t alignment_of(const cell_context *ctx, const cell_desc *desc, cell_dtype dtype) {
-    if (!ctx->backend->launch)
+    if (is_plain(ctx))
         return cell_dtype_bytes(dtype);
     return desc->pointer_alignment > 0 ? (size_t)desc->pointer_alignment : 16;
 }
@@ -161,7 +166,7 @@ static cell_status check_memory(cell_context *ctx, const cell_desc *desc, const 
     if (bytes < need)
         return cell_fail(err, CELL_TOO_SMALL, "%s: %s has %zu bytes; wanted %zu", desc->key, name, bytes,
                          need);
-    return check_place(ctx, desc, span, ctx->backend->launch ? CELL_ALIGNMENT : 16, err);
+    return check_place(ctx, desc, span, is_plain(ctx) ? 16 : CELL_ALIGNMENT, err);
 }
 
 static int overlap(const Span *a, const Span *b) {

@@ -284,6 +284,7 @@ class Built:
         kernels = ["--archs", archs, *self.tuned] if archs else ["--no-cuda"]
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
+            kernels += ["--cpu", "native"]
             values = ",".join(f"{name}={value}" for name, value in self.settings.items())
             operand = self.spec.operand + ":" + values if values else self.spec.operand
             _, said = self.command("build", operand, *self.flags, *kernels, "-o", place, place=place)

@@ -136,6 +136,7 @@ class TorchInstance(Instance):
     def __init__(self, built):
         super().__init__(built)
         m = self.manifest
+        (self.library.host or self.library).threads = torch.get_num_threads
         self.ops = Ops(self.library, m, built.meaning)
         self.stored = DTYPES[m.dtype]
         self.others, self.tag = Others(), str(len(instances))

@@ -13,7 +13,7 @@ from .errors import BackendError, ShapeError
 
 OK, OUT_OF_MEMORY = 0, 5
 CALLERS = {1, 2, 3, 4, 6, 10}      # null pointer, bad size, misaligned, too small, wrong device, bad argument
-CUDA, REFERENCE = 1, 2             # cell_backend_kind
+CUDA, REFERENCE, CPU = 1, 2, 4     # cell_backend_kind
 LEGACY = 1                         # cudaStreamLegacy: the default stream by a name of its own
 
 
@@ -30,6 +30,12 @@ def remember(known, key, value):
     if len(known) >= MOST_REMEMBERED:
         known.clear()
     known[key] = value
+
+
+def host_backend():
+    """Where arrays are in the host's memory: the kernels for the CPU, unless CELL_BACKEND says reference. A library
+    without such kernels runs its reference all the same."""
+    return REFERENCE if os.environ.get("CELL_BACKEND") == "reference" else CPU
 
 
 class OutOfMemory(BackendError, MemoryError):
@@ -55,6 +61,8 @@ class Library:
         self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
                                          ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self.set_threads = self.declare("cell_context_set_threads", ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
+        self.threads, self.chosen = None, {}   # how many a call on the host may use; what was said to contexts
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
         self.contexts, self.lock, self.known, self.arrays = {}, threading.Lock(), {}, {}
         self.streams = {}                      # of the contexts, by address: the stream that was set last
@@ -102,7 +110,7 @@ class Library:
             nvrtc.load_cublas()
             status = self.create_image(ctypes.byref(ctx), device, self.image(device), why, len(why))
         else:
-            kind = REFERENCE if device is None else CUDA
+            kind = host_backend() if device is None else CUDA
             status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
         if status != OK:
             raise BackendError(why.value.decode(errors="replace") or f"no context (status {status})")
@@ -161,6 +169,13 @@ class Library:
                 self.streams.pop(ctx.value, None)          # until it is set, and where that fails or is interrupted
                 self.check(ctx, self.set_stream(ctx, stream or LEGACY))
                 self.streams[ctx.value] = stream
+            if device is None and self.threads is not None:
+                self.limit_threads(ctx, self.threads())
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))
         finally:
             self.give(device, ctx)
+
+    def limit_threads(self, ctx, threads):
+        if self.chosen.get(ctx.value) != threads:
+            self.check(ctx, self.set_threads(ctx, threads))
+            self.chosen[ctx.value] = threads
