@@ -13,9 +13,9 @@
 
 /* A tile's rows and vectors: what the registers hold. */
 #if defined(__AVX512F__)
-enum { BYTES = 64, MR = 12, NV = 2 };
+enum { BYTES = 64, MR = 8, NV = 3 };
 #elif defined(__AVX2__)
-enum { BYTES = 32, MR = 6, NV = 2 };
+enum { BYTES = 32, MR = 4, NV = 3 };
 #elif defined(__aarch64__)
 enum { BYTES = 16, MR = 8, NV = 2 };
 #else
@@ -26,7 +26,7 @@ enum { BYTES = 16, MR = 4, NV = 2 };
  * registers for so long. ROWS, GROUP: rows and panels of B of an item. SMALL: operations of an item at
  * least. FEW: rows that need no panels, and STRIP columns of which go together. */
 enum {
-    DEPTH = 192,
+    DEPTH = 384,
     ROWS = 8 * MR,
     GROUP = 4,
     MOST_ROWS = 16 * ROWS,
