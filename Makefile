@@ -194,7 +194,7 @@ DEMO_DEVICE := $(if $(shell nvidia-smi -L 2>/dev/null),--archs native,--no-cuda)
 
 demo: all ## compile a GRU, explain it, check its gradients, train a byte-level language model with it, sample
 	@mkdir -p $(DEMO)
-	$(BUILD)/cellc build $(DEMO_CELL) $(DEMO_DEVICE) -o $(DEMO)
+	$(BUILD)/cellc build $(DEMO_CELL) $(DEMO_DEVICE) --cpu native -o $(DEMO)
 	$(BUILD)/cellc explain $(DEMO_CELL)
 	$(BUILD)/cellc check $(DEMO_CELL)
 	$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 $(SANFLAGS) -I$(DEMO) -Iruntime -o $(DEMO)/bytelm examples/bytelm/*.c \

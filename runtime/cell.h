@@ -39,7 +39,7 @@ typedef enum cell_dtype {
 } cell_dtype;
 
 typedef enum cell_backend_kind {
-    CELL_BACKEND_AUTO, /* CELL_BACKEND if set, else cuda when a device can be used, else reference */
+    CELL_BACKEND_AUTO, /* CELL_BACKEND if set, else cuda when a device can be used, else cpu */
     CELL_BACKEND_CUDA,
     CELL_BACKEND_REFERENCE, /* the generated plain C, in host memory */
     CELL_BACKEND_EMULATED,  /* the generated kernels on the CPU; only where an emulator is linked in */

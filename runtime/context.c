@@ -127,19 +127,19 @@ static cell_status create_cuda(cell_context **out, int device, cell_error *err) 
 #ifndef CELL_HAVE_CUDA
     if (!cell_cuda_backend)
         return cell_fail(err, CELL_NO_DEVICE,
-                         "this runtime was built without CUDA; use the reference backend");
+                         "this runtime was built without CUDA; use the backend cpu, or reference");
 #endif
     return create_on(out, cell_cuda_backend(), device, err);
 }
 
-/* Only the absence of a device leads to the reference; a device that cannot be used is an error. */
+/* Only the absence of a device leads to the CPU; a device that cannot be used is an error. */
 static cell_status create_auto(cell_context **out, int device, cell_error *err) {
     cell_status status = create_cuda(out, device, err);
     if (status != CELL_NO_DEVICE || device > 0)
         return status;
     if (verbosity())
-        fprintf(stderr, "cell: %s: taking the reference backend\n", err->text);
-    return create_on(out, cell_reference_backend(), 0, err);
+        fprintf(stderr, "cell: %s: taking the backend cpu\n", err->text);
+    return create_on(out, cell_cpu_backend(), 0, err);
 }
 
 static cell_status create(cell_context **out, cell_backend_kind kind, int device, cell_error *err) {

@@ -365,17 +365,18 @@ static bool start_worker(Model *m, int k)
         fprintf(stderr, "bytelm: %s\n", message);
         return false;
     }
+    cell_context_set_threads(w->ctx, 1);
     return true;
 }
 
-/* A GPU is one worker; the reference takes every core there is. */
+/* A GPU is one worker; on the CPU each core is one, with a thread of its own. */
 static bool start_workers(Model *m)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     m->workers = 1;
     if (!start_worker(m, 0))
         return false;
-    if (cell_backend_of(m->worker[0].ctx) == CELL_BACKEND_REFERENCE && cores > 1)
+    if (cell_backend_of(m->worker[0].ctx) != CELL_BACKEND_CUDA && cores > 1)
         m->workers = (int)(cores > MAX_WORKERS ? MAX_WORKERS : cores);
     if (m->workers > m->s.B)
         m->workers = (int)m->s.B;

@@ -189,7 +189,7 @@ static const char *backend(const Doctor *d)
     const char *own = variable("CELL_BACKEND");
     if (own && strcmp(own, "auto") != 0)
         return own;
-    return d->no_kernels || !d->nvcc || d->first > 0 ? "reference" : "cuda";
+    return d->no_kernels || !d->nvcc || d->first > 0 ? "cpu" : "cuda";
 }
 
 static const char *why_backend(const Doctor *d)
@@ -253,7 +253,8 @@ static void print_text(Doctor *d)
         printf("\n`cellc build` makes %s.\n",
                d->nvcc ? "kernels and reference C" : "reference C, and no kernels");
     printf("A call runs on the backend %s%s%s%s.\n", backend(d),
-           strcmp(backend(d), "reference") == 0 ? " (plain C, one thread)" : "", why_backend(d) ? ": " : "",
+           strcmp(backend(d), "reference") == 0 ? " (plain C, one thread)"
+           : strcmp(backend(d), "cpu") == 0     ? " (kernels of --cpu, or plain C)" : "", why_backend(d) ? ": " : "",
            why_backend(d) ? why_backend(d) : "");
     if (d->remedies.len)
         printf("\n%s", d->remedies.data);

@@ -92,8 +92,10 @@ static XLA_FFI_Error *fail_as(const XLA_FFI_CallFrame *frame, cell_status status
 }
 
 static cell_status open_context(const CellcLibrary *library, int device, cell_context **ctx, char *why, size_t room) {
+    const char *word = getenv("CELL_BACKEND");
     if (device == HOST)
-        return library->create(ctx, CELL_BACKEND_REFERENCE, 0, why, room);
+        return library->create(ctx, word && strcmp(word, "reference") == 0 ? CELL_BACKEND_REFERENCE : CELL_BACKEND_CPU, 0,
+                               why, room);
     if (!library->apart)
         return library->create(ctx, CELL_BACKEND_CUDA, device, why, room);
     if (device < MAX_DEVICES && library->images[device])

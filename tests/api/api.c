@@ -150,6 +150,12 @@ static const char *tensor_of(const Call *c, int i)
     return c->d->tensors[c->list[i].tensor].name;
 }
 
+/* C for the CPU, which wants no alignment but an element's. */
+static int is_plain(const cell_context *ctx)
+{
+    return cell_backend_of(ctx) == CELL_BACKEND_REFERENCE || cell_backend_of(ctx) == CELL_BACKEND_CPU;
+}
+
 static void attack_arguments(cell_context *ctx, const Call *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -161,7 +167,7 @@ static void attack_arguments(cell_context *ctx, const Call *c)
                     "a required argument is null");
         size_t element = cell_dtype_bytes((cell_dtype)c->list[i].dtype);
         for (size_t off = 1; off < 16 && c->bytes[i]; off++) {
-            int wrong = off % element != 0 || strcmp(cell_backend_name(ctx), "reference") != 0;
+            int wrong = off % element != 0 || !is_plain(ctx);
             args[i] = (char *)c->arg[i] + off;
             if (wrong)
                 refused(ctx, c, run(ctx, c, args, &c->memory), CELL_MISALIGNED, tensor_of(c, i),
@@ -185,7 +191,7 @@ static void attack_arguments(cell_context *ctx, const Call *c)
 static void attack_memory(cell_context *ctx, const Call *c)
 {
     cell_memory m = c->memory;
-    int device = strcmp(cell_backend_name(ctx), "reference") != 0;
+    int device = !is_plain(ctx);
     if (m.workspace_bytes) {
         m.workspace_bytes = 0;
         if (c->which == 'b')

@@ -101,6 +101,13 @@ for type in 0 1; do
         count "$work/functions.log" "functions, CELL_CPU_DOUBLE=$type $arch"
     done
 done
+# All of them over their whole range, and the types of 16 bits.
+for type in 0 1; do
+    [[ -z ${ONLY:-} ]] || continue
+    compile "$work/math.o" "-O2 -Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off -DCELL_CPU_DOUBLE=$type" \
+        "$here/math.c" && $cc "$work/math.o" -lm -o "$work/math" && "$work/math" >"$work/math.log"
+    count "$work/math.log" "ranges, CELL_CPU_DOUBLE=$type"
+done
 while IFS='|' read -r what sizes; do
     read -r spec options <<<"$what"
     [[ $what =~ ${ONLY:-.} ]] || continue

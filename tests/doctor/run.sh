@@ -49,22 +49,22 @@ expect 0 "A call runs on the backend cuda." with env "$nvcc" "$cellc" doctor --g
 expect 0 "no nvcc is wanted (CELLC_NVCC)" doctor CELLC_NVCC=none
 says "\`cellc build\` makes reference C, and no kernels."
 says "There is a GPU, but \`cellc build\` makes no kernels"
-says "the backend reference (plain C, one thread): no nvcc is wanted (CELLC_NVCC)."
+says "the backend cpu (kernels of --cpu, or plain C): no nvcc is wanted (CELLC_NVCC)."
 expect 1 "makes no kernels" with env CELLC_NVCC=none "$cellc" doctor --gpu
 
 # ---- GPUs that cannot be used
 
 expect 0 "none: no NVIDIA GPU is visible" doctor "$nvcc" FAKE_CUDA=cuInit=100
-expect 0 "reference (plain C, one thread): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
+expect 0 "cpu (kernels of --cpu, or plain C): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
 expect 0 "CUDA_VISIBLE_DEVICES is set and may hide the GPUs: unset it." \
     doctor "$nvcc" FAKE_ARCHS=none CUDA_VISIBLE_DEVICES=3
 expect 1 "no NVIDIA GPU is visible" with env "$nvcc" FAKE_CUDA=cuInit=100 "$cellc" doctor --gpu
 expect 0 "driver is too old: it supports CUDA 12.4, nvcc is of 13.2" doctor "$nvcc" FAKE_DRIVER=12040
 says "Update the NVIDIA driver to one for CUDA 13, or build with a toolkit of CUDA 12 or older"
 expect 0 "80 GiB: NOT USABLE: it is of sm_75; kernels want sm_80 or newer" doctor "$nvcc" FAKE_ARCHS=75
-says "the backend reference (plain C, one thread): none of its GPUs can be used."
+says "the backend cpu (kernels of --cpu, or plain C): none of its GPUs can be used."
 expect 0 "set CUDA_VISIBLE_DEVICES=1." doctor "$nvcc" FAKE_ARCHS="75 90"
-says "the backend reference (plain C, one thread): GPU 0 cannot be used."
+says "the backend cpu (kernels of --cpu, or plain C): GPU 0 cannot be used."
 expect 0 "GPU 0         Fake 90, sm_90" doctor "$nvcc" FAKE_ARCHS="90 75"
 says "A call runs on the backend cuda."
 expect 0 "another process has the GPU for itself" doctor "$nvcc" FAKE_CUDA=cuDevicePrimaryCtxRetain=46
@@ -96,7 +96,7 @@ for setting in FAKE_ARCHS=75 FAKE_ARCHS="75 90" FAKE_CUDA=cuInit=803 CC=/nowhere
     if with env "$nvcc" "$setting" "$cellc" doctor --json 2>&1 | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
-assert d["backend"] in ("reference", "cuda")
+assert d["backend"] in ("cpu", "cuda")
 assert isinstance(d["gpus"], list) and isinstance(d["remedies"], list)
 assert d["driver"] == "13.0" and d["toolkit"] == "13.2"'; then
         pass

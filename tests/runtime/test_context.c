@@ -35,6 +35,7 @@ static void creation(void) {
     cell_context *ctx = (cell_context *)1;
     char message[16];
     expect_context("reference", CELL_OK, "reference");
+    expect_context("cpu", CELL_OK, "cpu");
     expect_context("emulated", CELL_NO_DEVICE, NULL); /* this program links no emulator */
     expect_context("gpu", CELL_BAD_ARGUMENT, NULL);
     expect_context("", CELL_OK, NULL);
