@@ -54,6 +54,11 @@ void cpu_bind_axes(Code *x, NodeId array, int naxes);
 const Formula *cpu_rows(Plan *p, const Group *g);
 const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
 
+/* cpu_lanes.c: closes a loop whose turns depend on no other, over `var`, and takes conditions of the
+ * call out of it; true: it may store to scratch memory then, elements of at most 8 bytes at the
+ * variable's places. */
+bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
+
 void cpu_map(Kernel *k, CpuKernel *out, Buf *text);
 void cpu_row(Kernel *k, CpuKernel *out, Buf *text);
 void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text);

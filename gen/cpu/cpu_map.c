@@ -35,7 +35,7 @@ static bool in_one_piece(const Poly *extent)
     return extent->is_const && extent->value <= CPU_PIECE;
 }
 
-static void pieces(Code *x)
+static bool pieces(Code *x)
 {
     Group *g = x->k->g;
     const IndexId *axes = k_node(x->k, g->arrays.data[0])->axes;
@@ -64,8 +64,9 @@ static void pieces(Code *x)
     loop.statement->n = KIR_LANES;
     x->index[axes[last]] = i;
     elements(x);
-    kir_close(x->kir, loop);
+    bool scratch = cpu_close_lanes(x, loop, i);
     kir_close(x->kir, items);
+    return scratch;
 }
 
 void cpu_map(Kernel *k, CpuKernel *out, Buf *text)
@@ -80,8 +81,9 @@ void cpu_map(Kernel *k, CpuKernel *out, Buf *text)
         out->items = form_blocks(p->m, form_rows(p, g), CPU_ROWS);
         out->work = formula_const(p->m, CPU_ROWS);
     } else {
-        pieces(x);
         const Formula *extent = formula_size(p->m, g->axes[last]);
+        if (pieces(x))
+            out->scratch = formula_with(p->m, F_MUL, extent, 8);
         const Formula *rows = formula(p->m, F_MUL, cpu_rows(p, g), cpu_product(p, g->axes, last));
         out->items = formula(p->m, F_MUL, rows, formula_with(p->m, F_CEILDIV, extent, CPU_PIECE));
         out->work = formula_with(p->m, F_MIN, extent, CPU_PIECE);

@@ -145,7 +145,7 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept)
 
 /* What is pointwise along the row: one loop for neighbours of the same extent; what nothing else reads
  * is not made. */
-static int vectors(Code *x, int begin)
+static int vectors(Code *x, int begin, const Formula **scratch)
 {
     const Group *g = x->k->g;
     const Index *indices = x->k->p->m->indices.data;
@@ -171,7 +171,11 @@ static int vectors(Code *x, int begin)
             code_array(x, id, &kept);
     }
     code_forget(x, &kept);
-    kir_close(x->kir, loop);
+    if (cpu_close_lanes(x, loop, here)) {
+        Module *m = x->k->p->m;
+        const Formula *bytes = formula_with(m, F_MUL, formula_size(m, extent), 8);
+        *scratch = *scratch ? formula(m, F_MAX, *scratch, bytes) : bytes;
+    }
     return end;
 }
 
@@ -181,7 +185,7 @@ static int row_axes_of(const Kernel *k)
     return k->g->past ? k_node(k, k->g->arrays.data[0])->naxes : k->g->naxes;
 }
 
-static void rows(Code *x, int n)
+static void rows(Code *x, int n, const Formula **scratch)
 {
     const Group *g = x->k->g;
     const Node first = *k_node(x->k, g->arrays.data[0]);
@@ -203,7 +207,7 @@ static void rows(Code *x, int n)
         if (plan_reduces(x->k->p, id)) {
             i = reductions(x, i, n, &kept);
         } else if (k_node(x->k, id)->naxes > n) {
-            i = vectors(x, i);
+            i = vectors(x, i, scratch);
         } else {
             code_array(x, id, &kept);
             i++;
@@ -241,8 +245,8 @@ void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
     for (int i = 0; i < n; i++)
         elements = poly_mul(p->m, elements, p->m->indices.data[k_node(k, g->arrays.data[0])->axes[i]].extent);
     Code *x = cpu_open(k, g->kernel);
-    rows(x, n);
     *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .work = row_work(k, n) };
+    rows(x, n, &out->scratch);
     out->items = formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
     cpu_close(x, text);
 }

@@ -175,6 +175,17 @@ static const KirExpr *first_state(Code *x, TensorId t, const Poly *n, const IxEx
     return place(x, code_pointer(x, REF_CHECKPOINT, t, p->compute), code_mul(x, x->b, slots), n, e);
 }
 
+/* A state at the row that it is saved in, or as the walk began: which it is, is the same for all elements. */
+static const KirExpr *load_chosen(Code *x, const KirExpr *saved, const KirExpr *row, TensorId t, const Poly *n,
+                                  const IxExpr *e)
+{
+    const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0)), *size = code_size(x, n);
+    const KirExpr *first = code_pointer(x, REF_INITIAL, t, x->k->p->compute);
+    const KirExpr *from = kir_select(x->kir, later, code_add(x, saved, code_mul(x, row, size)),
+                                     code_add(x, first, code_mul(x, x->b, size)));
+    return load_number(x, false, false, code_move(x, from, ix_node(&x->printer, e)));
+}
+
 static const KirExpr *load_state(Code *x, const Read *r)
 {
     Module *m = x->k->p->m;
@@ -183,6 +194,8 @@ static const KirExpr *load_state(Code *x, const Read *r)
     const Poly *n = tensor_elements(m, r->id);
     const IxExpr *e = read_linear(m, r);
     const KirExpr *row = code_buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    if (x->k->p->request->cpu && !x->k->p->schedule->on_chip)
+        return load_chosen(x, code_pointer(x, REF_NODE, next, st->dtype), row, r->id, n, e);
     const KirExpr *saved = place(x, code_pointer(x, REF_NODE, next, st->dtype), row, n, e);
     const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0));
     const KirExpr *v = load_number(x, x->k->g && x->k->g->along, false,

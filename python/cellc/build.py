@@ -53,7 +53,7 @@ def choose_kernels(cuda, archs, framework, gpus):
     if cuda is False:
         return None, "it was loaded with cuda=False"
     if not gpus and not cuda:
-        once(f"cellc: {framework} sees no GPU here, so cells run on the CPU, in the plain C that cellc generates")
+        once(f"cellc: {framework} sees no GPU here, so cells run on the CPU")
         return None, "there was no GPU when it was loaded"
     there = kernel_compiler()
     if not there and cuda:
@@ -257,7 +257,8 @@ class Built:
             names = [name for name in os.listdir(self.path) if name.startswith("lib") and name.endswith(".so")]
             if not names:
                 raise FileNotFoundError(self.path)
-            return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images)
+            return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images,
+                           dtype=self.manifest.dtype)
         from . import prebuilt, tables           # which no other load waits for
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
         self.has_reference, self.why_no_reference = bool(host), f"{compiler.no_cc()}, and {why}"
