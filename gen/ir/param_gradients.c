@@ -5,40 +5,17 @@
  * W[j,i]) * h[j]` one product gives both parts of the gradient, and of `sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`
  * two give its columns. Other sums stay as they are. */
 #include "conditions.h"
+#include "factors.h"
 #include "ir.h"
 #include "param_gradients.h"
 #include "rewrite.h"
 
 /* MOST_NODES: of a gradient's value that are looked at. */
-enum { MOST_FACTORS = 32, MOST_AXES = 32, MOST_NODES = 1000 };
+enum { MOST_AXES = 32, MOST_NODES = 1000 };
 
 static const Node *at(const Module *m, NodeId id)
 {
     return &m->nodes.data[id];
-}
-
-/* ---- factors ---- */
-
-typedef struct Factor { NodeId value; bool divides; } Factor;
-typedef struct Factors { Factor data[MOST_FACTORS]; int len; bool negative, many; } Factors;
-
-static void find_factors(const Module *m, NodeId id, bool divides, Factors *out)
-{
-    const Node *n = at(m, id);
-    bool real = n->kind == N_MAP && n->type == TY_REAL;
-    if (real && (n->op == OP_MUL || n->op == OP_DIV)) {
-        find_factors(m, n->args[0], divides, out);
-        find_factors(m, n->args[1], divides != (n->op == OP_DIV), out);
-        return;
-    }
-    if (real && n->op == OP_NEG) {
-        out->negative = !out->negative;
-        find_factors(m, n->args[0], divides, out);
-        return;
-    }
-    out->many |= out->len == MOST_FACTORS;
-    if (!out->many)
-        out->data[out->len++] = (Factor){ id, divides };
 }
 
 static bool has_axis(const Node *n, IndexId i)
@@ -55,34 +32,9 @@ static bool is_fixed(const Node *n)
     return !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE | DEP_COTANGENT));
 }
 
-static NodeId times(Module *m, NodeId product, const Factor *f)
-{
-    if (product < 0 && !f->divides)
-        return f->value;
-    return node_map2(m, f->divides ? OP_DIV : OP_MUL, product < 0 ? node_const(m, 1) : product, f->value);
-}
-
-/* The product of those factors of which `in` says so, in their order; -1: of none. */
-static NodeId product_of(Module *m, const Factors *f, const bool *in)
-{
-    NodeId product = -1;
-    for (int i = 0; i < f->len; i++)
-        if (in[i])
-            product = times(m, product, &f->data[i]);
-    return product;
-}
-
 static bool is_read(const Node *n)
 {
     return n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY;
-}
-
-static NodeId with_outer(Module *m, NodeId sum, const Factors *f, const bool *outer)
-{
-    for (int i = 0; i < f->len; i++)
-        if (outer[i])
-            sum = times(m, sum, &f->data[i]);
-    return f->negative ? node_map1(m, OP_NEG, sum) : sum;
 }
 
 /* ---- sums over the steps ---- */
@@ -116,24 +68,26 @@ static bool span_matrix(const Node *a, const Node *b)
 static NodeId total_of_product(Total *t, NodeId id)
 {
     Module *m = t->m;
-    Factors f = { .len = 0 };
-    bool fixed[MOST_FACTORS] = { false };
+    const Factors f = factors_of(m, id, false);
     NodeId moving[2];
     int n = 0;
-    find_factors(m, id, false, &f);
-    for (int i = 0; i < f.len; i++) {
-        const Node *v = at(m, f.data[i].value);
-        fixed[i] = is_fixed(v);
-        if (fixed[i])
+    for (int i = 0; i < f.all.len; i++) {
+        const Factor x = f.all.data[i];
+        const Node *v = at(m, x.value);
+        if (is_fixed(v))
             continue;
-        if (n == 2 || f.data[i].divides || !is_read(v) || v->naxes == 0)
+        if (n == 2 || x.divides || !is_read(v) || v->naxes == 0)
             return -1;
-        moving[n++] = f.data[i].value;
+        moving[n++] = x.value;
     }
-    if (f.many || n != 2 || !span_matrix(at(m, moving[0]), at(m, moving[1])))
+    if (n != 2 || !span_matrix(at(m, moving[0]), at(m, moving[1])))
         return -1;
     t->found = true;
-    return with_outer(m, sum_of(t, node_map2(m, OP_MUL, moving[0], moving[1])), &f, fixed);
+    NodeId sum = sum_of(t, node_map2(m, OP_MUL, moving[0], moving[1]));
+    for (int i = 0; i < f.all.len; i++)
+        if (is_fixed(at(m, f.all.data[i].value)))
+            sum = times_factor(m, sum, f.all.data[i]);
+    return f.negative ? node_map1(m, OP_NEG, sum) : sum;
 }
 
 /* Of an array, which may be a name of another one. */
@@ -159,12 +113,11 @@ static bool has_product(const Module *m, NodeId id, int *left)
     if (n->op == OP_SELECT && is_fixed(at(m, n->args[0])) && n->naxes > 1)
         return at(m, n->args[1])->naxes < n->naxes || has_product(m, n->args[1], left) ||
                has_product(m, n->args[2], left);
-    Factors f = { .len = 0 };
+    const Factors f = factors_of(m, id, false);
     const Node *moving[2];
     int count = 0;
-    find_factors(m, id, false, &f);
-    for (int i = 0; i < f.len; i++) {
-        const Node *v = at(m, f.data[i].value);
+    for (int i = 0; i < f.all.len; i++) {
+        const Node *v = at(m, f.all.data[i].value);
         if (is_fixed(v))
             continue;
         while (v->kind == N_MAP && v->op == OP_SELECT)        /* the guard of a read */
@@ -173,7 +126,7 @@ static bool has_product(const Module *m, NodeId id, int *left)
             moving[count] = v;
         count++;
     }
-    if (count == 1 && (f.len > 1 || f.negative))
+    if (count == 1 && (f.all.len > 1 || f.negative))
         return has_product(m, (NodeId)(moving[0] - m->nodes.data), left);
     return count == 2 && is_read(moving[0]) && is_read(moving[1]) && span_matrix(moving[0], moving[1]);
 }
@@ -209,17 +162,12 @@ static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
                 axes[n] = k == i ? own : v.axes[k];
                 map[n++] = k == i ? ix_sub(m, ix_index(m, along), ix_const(m, lo)) : ix_index(m, v.axes[k]);
             }
-        Factors f = { .len = 0 };
-        bool all[MOST_FACTORS];
-        find_factors(m, node_subst(m, value, &along, &to, 1), false, &f);
-        for (int k = 0; k < f.len; k++) {
-            f.data[k].value = branch_taken(m, f.data[k].value);
-            all[k] = true;
-        }
-        if (f.many)
-            continue;
+        const Factors f = factors_of(m, node_subst(m, value, &along, &to, 1), false);
+        NodeId part = -1;
+        for (int k = 0; k < f.all.len; k++)
+            part = times_factor(m, part, (Factor){ branch_taken(m, f.all.data[k].value), f.all.data[k].divides });
         t->found = false;
-        NodeId part = product_of(m, &f, all), total = total_of(t, f.negative ? node_map1(m, OP_NEG, part) : part);
+        NodeId total = total_of(t, f.negative ? node_map1(m, OP_NEG, part) : part);
         bool product = t->found || one;
         t->found |= found;
         if (product)

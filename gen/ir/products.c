@@ -7,6 +7,7 @@
  * does not (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`). Guaranteed: values are the same but for the order of their roundings; sums over
  * steps, and those whose product would be small, stay as they are. */
 #include "conditions.h"
+#include "factors.h"
 #include "marks.h"
 #include "products.h"
 #include "rewrite.h"
@@ -18,13 +19,6 @@ static const Node *at(const Module *m, NodeId id)
 
 /* ---- factors ---- */
 
-/* Of a product: its factors, what it is divided by, and conditions outside of which it is 0. */
-typedef struct Factors {
-    NodeId over[MOST_FACTORS], under[MOST_FACTORS], guard[MOST_FACTORS];
-    int nover, nunder, nguard;
-    bool negative, guarded;
-} Factors;
-
 /* SHARED: the same for all sequences and steps. A factor of the sum's indices alone goes with OWN, so that a
  * param stays what the product reads. */
 typedef enum { SHARED, OWN, OUTSIDE } Side;
@@ -32,31 +26,6 @@ typedef enum { SHARED, OWN, OUTSIDE } Side;
 static bool per_row(const Node *n)
 {
     return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
-}
-
-/* False: more than there is room for. */
-static bool add_factors(const Module *m, NodeId id, bool under, Factors *f)
-{
-    const Node *n = at(m, id);
-    if (n->kind == N_MAP && n->op == OP_NEG) {
-        f->negative = !f->negative;
-        return add_factors(m, n->args[0], under, f);
-    }
-    if (n->kind == N_MAP && n->op == OP_MUL)
-        return add_factors(m, n->args[0], under, f) && add_factors(m, n->args[1], under, f);
-    if (n->kind == N_MAP && n->op == OP_DIV)
-        return add_factors(m, n->args[0], under, f) && add_factors(m, n->args[1], !under, f);
-    if (n->kind == N_MAP && n->op == OP_SELECT && !under && f->nguard < MOST_FACTORS &&
-        at(m, n->args[2])->kind == N_CONST && at(m, n->args[2])->value == 0) {
-        f->guard[f->nguard++] = n->args[0];
-        f->guarded |= per_row(at(m, n->args[1]));
-        return add_factors(m, n->args[1], under, f);
-    }
-    int *count = under ? &f->nunder : &f->nover;
-    if (*count == MOST_FACTORS)
-        return false;
-    (under ? f->under : f->over)[(*count)++] = id;
-    return true;
 }
 
 static bool is_among(IndexId i, const IndexId *of, int n)
@@ -90,52 +59,49 @@ static Side side_of(const Module *m, NodeId id, const Node *sum)
     return !varies_over(n, sum) ? OUTSIDE : per_row(n) || is_vector(n, sum) ? OWN : SHARED;
 }
 
-/* The product of the factors on a side. */
+/* The product of the factors on a side; it is divided by what divides last. */
 static NodeId multiplied(Module *m, const Factors *f, const Node *sum, Side side)
 {
     NodeId out = -1;
-    for (int i = 0; i < f->nover + f->nunder; i++) {
-        bool under = i >= f->nover;
-        NodeId id = under ? f->under[i - f->nover] : f->over[i];
-        Side its = side_of(m, id, sum);
-        if (its == side && under)
-            out = node_map2(m, OP_DIV, out < 0 ? node_const(m, 1) : out, id);
-        else if (its == side)
-            out = out < 0 ? id : node_map2(m, OP_MUL, out, id);
-    }
-    for (int i = 0; side == SHARED && out >= 0 && i < f->nguard; i++)
-        out = node_select(m, f->guard[i], out, node_const(m, 0));
+    for (int under = 0; under < 2; under++)
+        for (int i = 0; i < f->all.len; i++) {
+            Factor x = f->all.data[i];
+            if (x.divides == (under == 1) && side_of(m, x.value, sum) == side)
+                out = times_factor(m, out, x);
+        }
+    for (int i = 0; side == SHARED && out >= 0 && i < f->guards.len; i++)
+        out = node_select(m, f->guards.data[i].condition, out, node_const(m, 0));
     return out;
 }
 
 bool has_factors(const Module *m, NodeId term, const Node *sum)
 {
-    Factors f = { .nover = 0 };
+    const Factors f = factors_of(m, term, true);
     bool shared = false, own = false;
-    if (!add_factors(m, term, false, &f))
-        return false;
-    for (int i = 0; i < f.nover + f.nunder; i++) {
-        NodeId id = i < f.nover ? f.over[i] : f.under[i - f.nover];
+    for (int i = 0; i < f.all.len; i++) {
+        NodeId id = f.all.data[i].value;
         shared |= side_of(m, id, sum) == SHARED;
         own |= side_of(m, id, sum) == OWN && per_row(at(m, id));
     }
-    for (int i = 0; i < f.nguard; i++)
-        if (per_row(at(m, f.guard[i])))
+    for (int i = 0; i < f.guards.len; i++)
+        if (per_row(at(m, f.guards.data[i].condition)))
             return false;             /* another condition for each sequence */
     return shared && own;
 }
 
 bool factor_term(Module *m, NodeId term, const Node *sum, Factored *out)
 {
-    Factors f = { .nover = 0 };
+    bool guarded = false;
     if (!has_factors(m, term, sum))
         return false;
-    add_factors(m, term, false, &f);
+    const Factors f = factors_of(m, term, true);
+    for (int i = 0; i < f.guards.len; i++)
+        guarded |= per_row(at(m, f.guards.data[i].value));
     *out = (Factored){ .shared = multiplied(m, &f, sum, SHARED),
                        .own = multiplied(m, &f, sum, OWN),
                        .outside = multiplied(m, &f, sum, OUTSIDE),
                        .negative = f.negative,
-                       .guarded = f.guarded };
+                       .guarded = guarded };
     return true;
 }
 
@@ -147,7 +113,7 @@ bool is_operand(const Node *n)
 static int add_terms(const Module *m, NodeId id, bool negative, NodeId *out, bool *negatives, int n)
 {
     const Node *t = at(m, id);
-    if (n < 0 || n == MOST_FACTORS)
+    if (n < 0 || n == MOST_TERMS)
         return -1;
     if (t->kind == N_MAP && (t->op == OP_ADD || t->op == OP_SUB)) {
         n = add_terms(m, t->args[0], negative, out, negatives, n);
@@ -158,7 +124,7 @@ static int add_terms(const Module *m, NodeId id, bool negative, NodeId *out, boo
     return n + 1;
 }
 
-int added_terms(const Module *m, NodeId id, NodeId out[MOST_FACTORS], bool negative[MOST_FACTORS])
+int added_terms(const Module *m, NodeId id, NodeId out[MOST_TERMS], bool negative[MOST_TERMS])
 {
     return add_terms(m, id, false, out, negative, 0);
 }
@@ -329,8 +295,8 @@ static bool is_mixed(const Module *m, NodeId read)
 
 static bool may_change(const Module *m, NodeId id)
 {
-    NodeId terms[MOST_FACTORS];
-    bool negative[MOST_FACTORS];
+    NodeId terms[MOST_TERMS];
+    bool negative[MOST_TERMS];
     if (!sums_places(m, id))
         return false;
     const Node *term = at(m, at(m, id)->args[0]);
@@ -345,8 +311,8 @@ static bool may_change(const Module *m, NodeId id)
 /* A sum in its form; anything else is itself. */
 static NodeId in_form(Module *m, NodeId rebuilt)
 {
-    NodeId terms[MOST_FACTORS], out = -1, rest = -1;
-    bool negative[MOST_FACTORS];
+    NodeId terms[MOST_TERMS], out = -1, rest = -1;
+    bool negative[MOST_TERMS];
     if (!may_change(m, rebuilt))
         return rebuilt;
     const Node sum = *at(m, rebuilt);

@@ -5,9 +5,9 @@
 
 #include "ir.h"
 
-/* LEAST_PRODUCT: rows and terms of a product below which a row reduction does as well. MOST_FACTORS: of one
- * term of a sum. */
-enum { LEAST_PRODUCT = 16, MOST_FACTORS = 16 };
+/* LEAST_PRODUCT: rows and terms of a product below which a row reduction does as well. MOST_TERMS: terms
+ * of one sum. */
+enum { LEAST_PRODUCT = 16, MOST_TERMS = 16 };
 
 /* The parts of a term; -1: there is none of these. */
 typedef struct Factored {
@@ -27,7 +27,7 @@ bool is_operand(const Node *n);
 /* Does it sum the product of two such reads? */
 bool is_plain_product(const Module *m, const Node *sum);
 /* The terms that a value adds up, and which of them it subtracts; their number, -1: more than that. */
-int added_terms(const Module *m, NodeId id, NodeId out[MOST_FACTORS], bool negative[MOST_FACTORS]);
+int added_terms(const Module *m, NodeId id, NodeId out[MOST_TERMS], bool negative[MOST_TERMS]);
 /* The pass: sums become products of a param and a value that has a name, as far as they are such. */
 void make_products(Module *m);
 

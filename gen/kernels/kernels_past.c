@@ -12,6 +12,7 @@
 #include "kernels.h"
 
 enum { DISTANCES = 128 };         /* of a stretch, and threads of a block */
+enum { BLOCK_BYTES = 48 * 1024 }; /* of shared memory, that every GPU gives each block unasked */
 
 /* ---- where terms begin and end */
 
@@ -19,6 +20,8 @@ typedef struct PastKernel {
     NodeId id;
     Node a, r;
     PastReads reads;
+    int tiles;                    /* the first so many of them are in shared memory, as many as fit; others are
+                                   * made where they are read */
     IndexId w;
     const char *extent;           /* elements of a row */
     int lanes;                    /* threads side by side along them */
@@ -229,6 +232,12 @@ static void print_value(Kernel *k, const Read *r, const char *tile)
 
 /* ---- the kernel */
 
+/* Of shared memory, for a number of each thread. */
+static int64_t row_bytes(const Kernel *k)
+{
+    return (int64_t)DISTANCES * (strcmp(k->real, "double") == 0 ? 8 : 4);
+}
+
 static PastKernel begin_past(Kernel *k)
 {
     PastKernel s = { .id = k->g->arrays.data[0], .lanes = 32 };
@@ -245,6 +254,8 @@ static PastKernel begin_past(Kernel *k)
             s.lanes *= 2;
     if (poly_is_one(elements))
         s.extent = "1";
+    int most = (int)(BLOCK_BYTES / row_bytes(k)) - 1;
+    s.tiles = s.reads.len < most ? s.reads.len : most;
     return s;
 }
 
@@ -290,7 +301,7 @@ static void print_values(Kernel *k, const PastKernel *s)
     k->past_values.len = 0;
     buf_line(k->out, "const int64_t own = from + cell_thread();");
     k_open(k, "if (own < end)");
-    for (int i = 0; i < s->reads.len; i++)
+    for (int i = 0; i < s->tiles; i++)
         print_value(k, &s->reads.data[i], tile_name(k, i));
     k_close(k);
     buf_line(k->out, "cell_barrier();");
@@ -304,7 +315,7 @@ static void print_terms(Kernel *k, const PastKernel *s)
     buf_line(k->out, "[[maybe_unused]] const int64_t back = from + c;");
     k->index[s->w] = "back";
     int inner = open_bound(k, s, false);
-    for (int i = 0; i < s->reads.len; i++) {
+    for (int i = 0; i < s->tiles; i++) {
         PastTile tile = { s->reads.data[i], k_text(k, "%s[c]", tile_name(k, i)) };
         vec_push(k->p->m->arena, &k->past_tiles, tile);
     }
@@ -349,7 +360,7 @@ static void print_past(Kernel *k)
     k->past_tiles.len = k->past_values.len = 0;
     buf_line(k->out, "const int64_t rows = %s, elements = %s;", k_rows(k), k_product(k, g->axes, g->naxes));
     buf_line(k->out, "auto cursor = cell_shared();");
-    for (int i = 0; i < s.reads.len; i++)
+    for (int i = 0; i < s.tiles; i++)
         buf_line(k->out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %d);", k->real, tile_name(k, i), k->real, DISTANCES);
     if (s.lanes < DISTANCES)
         buf_line(k->out, "cell_smem<%s> shares = cell_carve<%s>(cursor, %d);", k->real, k->real, DISTANCES);
@@ -373,7 +384,7 @@ static void print_past(Kernel *k)
     print_result(k, &s);
     k_close(k);
     k_close(k);
-    g->smem = (int64_t)(s.reads.len + (s.lanes < DISTANCES)) * DISTANCES * (strcmp(k->real, "double") == 0 ? 8 : 4);
+    g->smem = (s.tiles + (s.lanes < DISTANCES)) * row_bytes(k);
 }
 
 void emit_past(Kernel *k)

@@ -21,11 +21,11 @@ static void find_unseen_reads(const Plan *p, NodeId id, PastReads *out, bool *se
         return;
     seen[id] = true;
     if (plan_resolve(p, id, &r)) {
-        bool known = r.is_tensor || !p->past[r.id] || out->len == 16;
+        bool known = r.is_tensor || !p->past[r.id];
         for (int i = 0; i < out->len && !known; i++)
             known = same_read(&out->data[i], &r);
         if (!known)
-            out->data[out->len++] = r;
+            vec_push(p->m->arena, out, r);
         return;
     }
     for (int i = 0; i < n->nargs; i++)

@@ -436,7 +436,7 @@ bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 /* Reads of values over the past in an expression, each once; and the index bound by a reduction that counts
  * distances: -1: none does. */
-typedef struct PastReads { Read data[16]; int len; } PastReads;
+typedef Vec(Read) PastReads;
 void past_reads(const Plan *p, NodeId id, PastReads *out);
 bool past_reads_use(const PastReads *reads, IndexId i);
 IndexId past_distance(const Plan *p, const Node *r, const PastReads *reads);
