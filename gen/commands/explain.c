@@ -429,6 +429,8 @@ static const char *place_words(const Explain *e, const Program *g, NodeId id)
         return "in place";
     if (e->p->is_cat[id])
         return "its pieces";
+    if (e->p->table[id])
+        return "a table";
     if (computed_where_read(e->p, g, id))
         return "where it is read";
     return g->phase[id] == PHASE_DURING && e->p->schedule->on_chip ? "on the SM" : "registers";
@@ -461,6 +463,11 @@ static const char *why(const Explain *e, Direction d, NodeId id)
         return alias_words(e, id);
     if (e->p->rounded[id])
         return "a copy that a product takes";
+    if (e->p->table[id])
+        return "constants, computed when the cell is compiled";
+    if (e->p->unstored[id])
+        return intern_f(e->c, "made for each reader, %d issue slots an element; kept, %d",
+                        e->p->unstored_cost[id].made, e->p->unstored_cost[id].stored);
     switch (g->phase[id] >= PHASE_BETWEEN ? PHASE_BETWEEN : g->phase[id]) {
     case PHASE_PARAM:
         return "depends on no input and no state";
@@ -499,6 +506,10 @@ static const char *backward_words(const Explain *e, NodeId id)
         return "saved";
     if (root_kind(e->m, id, &of) == ROOT_NEXT && e->p->schedule->on_chip)
         return undone(e) ? "undone" : "replayed";
+    if (e->p->table[id])
+        return "";
+    if (e->p->unstored[id] && e->backward[id])
+        return "made anew";
     if (b->phase[id] == PHASE_NONE)
         return "not needed";
     return b->phase[id] == PHASE_DURING && e->p->schedule->on_chip && !undone(e) ? "replayed" : "recomputed";
@@ -524,7 +535,7 @@ static bool alias_of_spec(const Explain *e, Direction d, NodeId id)
 static bool listed(const Explain *e, Direction d, NodeId id)
 {
     bool mine = d == FORWARD ? e->forward[id] : e->backward[id] && !e->forward[id];
-    bool decided = e->p->program[d].phase[id] != PHASE_NONE || alias_of_spec(e, d, id);
+    bool decided = e->p->program[d].phase[id] != PHASE_NONE || alias_of_spec(e, d, id) || e->p->unstored[id];
     return mine && decided && at(e, id)->kind == N_ARRAY;
 }
 

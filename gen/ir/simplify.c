@@ -1,6 +1,6 @@
 /* simplify.c: the fast path's normal form. In comes a module, before or after differentiate; out goes the
- * same module with its roots rewritten so that: constants are folded and what multiplies by one or adds zero
- * is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several
+ * same module with its roots rewritten so that: constants are folded, sums of them too, and what multiplies by one
+ * or adds zero is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several
  * slices of one param applied to the same vector are one product (`W[i,d]*x[d]`, `W[N+i,d]*x[d]`, ... become
  * U[i], U[N+i] of one U); and every reduction is the whole body of an array, so that an array is either
  * pointwise or one reduction. Old nodes stay in the module and are unreachable. The reference does not come
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "constant.h"
 #include "marks.h"
 #include "ops.h"
 #include "rewrite.h"
@@ -515,11 +516,20 @@ static NodeId split_sum(Module *m, NodeId id)
 
 /* ---- reductions become arrays ---- */
 
+/* A sum of constants is a number. */
+static NodeId fold_sum(Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    int64_t count;
+    const double *v = n->kind == N_REDUCE && n->naxes == 0 ? constant_elements(m, id, &count) : NULL;
+    return v ? node_const(m, v[0]) : id;
+}
+
 static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Module *m = r->m;
     (void)old;
-    rebuilt = fold(m, rebuilt);
+    rebuilt = fold_sum(m, fold(m, rebuilt));
     if (at(m, rebuilt)->kind == N_REDUCE)
         rebuilt = split_sum(m, rebuilt);
     rebuilt = round_once(m, rebuilt);

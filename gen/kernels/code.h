@@ -34,6 +34,9 @@ typedef struct Prefetch {
     const KirExpr *place, *given;
 } Prefetch;
 
+/* A pointer to a table of constants, by its number (plan_table.c). */
+typedef struct CodeTable { int64_t number; KirVar *pointer; } CodeTable;
+
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
     Kernel *k;
@@ -50,6 +53,7 @@ typedef struct Code {
     /* the rows of this step in rings of one and two, where one step is walked */
     const KirExpr *ring1, *ring2;
     Vec(const KirExpr *) pointers;/* beside the Kernel's */
+    Vec(CodeTable) tables;
     const KirExpr **sizes;        /* B, T, the dims, t0 */
     const KirExpr *adds, *saves;
     KirBlock head;                /* pointers */

@@ -272,6 +272,7 @@ bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all pass
 bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
 bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent);        /* an index, likewise */
 bool k_known_before(const Kernel *k, const Read *r);            /* of all steps, before the walk */
+bool k_has_table(Kernel *k, const Read *r);        /* of constants: it is read there, by its table_number */
 bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
 const char *k_leaf(ExprPrinter *e, NodeId id);
 const char *k_known(ExprPrinter *e, NodeId id);

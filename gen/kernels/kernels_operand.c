@@ -251,9 +251,28 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
     }
 }
 
+/* Of constants: a pointer to the table, declared in front of all. */
+static const KirExpr *table(Code *x, NodeId array)
+{
+    int64_t number = table_number(x->k->p, array);
+    for (int i = 0; i < x->tables.len; i++)
+        if (x->tables.data[i].number == number)
+            return kir_var(x->kir, x->tables.data[i].pointer);
+    KirBlock *body = kir_enter(x->kir, &x->head);
+    const char *name = names_fresh(&x->k->locals, "table");
+    const KirExpr *p = kir_let_as(x->kir, name, kir_global(code_real(x), false), kir_special(x->kir, KP_TABLE, number));
+    kir_enter(x->kir, body);
+    vec_push(x->kir->arena, &x->tables, ((CodeTable){ number, p->var }));
+    return p;
+}
+
 static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
 {
     const Node a = *k_node(x->k, array);
+    const Read r = { .id = array, .nmap = a.naxes, .map = (const IxExpr **)(uintptr_t)map };
+    if (k_has_table(x->k, &r))
+        return load_number(x, true, false,
+                           code_move(x, table(x, array), ix_node(&x->printer, read_linear(x->k->p->m, &r))));
     const KirExpr *inside[64], *before[64];
     bool beyond[64];
     for (int i = 0; i < a.naxes; i++) {

@@ -4,6 +4,7 @@
  * where it is used; in a wide loop contiguous elements come and go as vectors, and what is the same for all
  * neighbours is computed before them. */
 #include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/mutate.h"
@@ -861,9 +862,21 @@ static const char *past_place(Kernel *k, NodeId array, const IxExpr *const *map,
     return place;
 }
 
+bool k_has_table(Kernel *k, const Read *r)
+{
+    if (!k->p->table || !k->p->table[r->id] || !k_always_inside(k, r))
+        return false;
+    k->p->table_read[r->id] = true;
+    return true;
+}
+
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map)
 {
     Node a = *k_node(k, array);
+    const Read r = { .id = array, .nmap = a.naxes, .map = (const IxExpr **)(uintptr_t)map };
+    if (k_has_table(k, &r))
+        return k_text(k, "cell_table_%08" PRIx32 "[%s]", table_number(k->p, array),
+                      ix_text(&k->printer, read_linear(k->p->m, &r)));
     const char *inside[64], *before[64];
     const IxExpr *meant[64];
     bool beyond[64];

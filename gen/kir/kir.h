@@ -63,6 +63,7 @@ typedef enum {
 /* What a kernel gets and where a thread stands. */
 typedef enum {
     KP_SIZE, KP_POINTER,          /* `whole` says which */
+    KP_TABLE,                     /* of constants, in the text in front of the kernels; `whole` is its name's number */
     KP_STEP,                      /* its number */
     KP_ADDS, KP_SAVES,            /* gradients are added; the call saves for backward */
     KP_THREAD, KP_THREADS, KP_LANE, KP_WARP,

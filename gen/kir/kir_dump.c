@@ -68,7 +68,7 @@ static void dump_bare(const KirExpr *e, Buf *out)
     case KX_VAR: buf_f(out, "%s", e->var->name); break;
     case KX_SPECIAL:
         buf_f(out, "%s(", kir_special_words[e->op]);
-        if (e->op == KP_SIZE || e->op == KP_POINTER || e->op == KP_BLOCK || e->op == KP_BLOCKS)
+        if (e->op == KP_SIZE || e->op == KP_POINTER || e->op == KP_TABLE || e->op == KP_BLOCK || e->op == KP_BLOCKS)
             buf_f(out, "%lld", (long long)e->whole);
         buf_f(out, ")");
         break;

@@ -73,7 +73,7 @@ static bool fits(KirType to, const KirExpr *e)
 {
     if (kir_is_place(to))
         return e->type.space == to.space && (e->type.of == to.of ||
-                                             (e->kind == KX_SPECIAL && e->op == KP_POINTER)) &&
+                                             (e->kind == KX_SPECIAL && (e->op == KP_POINTER || e->op == KP_TABLE))) &&
                (e->type.written || !to.written);
     if (e->type.space != KS_VALUE || to.space != KS_VALUE)
         return false;

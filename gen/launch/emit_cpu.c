@@ -133,8 +133,10 @@ void emit_cpu(Plan *p, const char *name, Buf *out)
     buf_f(out,
           "/* %s: kernels for the CPU and their launch plans, written by cellc. */\n#define CELL_CPU_DOUBLE "
           "%d\n"
-          "#include \"cell_cpu.h\"\n\n%s",
-          name, p->compute == DT_F64, text.data ? text.data : "");
+          "#include \"cell_cpu.h\"\n\n",
+          name, p->compute == DT_F64);
+    put_tables((const Plan *const[]){ p }, 1, "", out);
+    buf_f(out, "%s", text.data ? text.data : "");
     print_code(&e, name, out);
     buf_f(out, "#if CELL_CPU_HAS_PLAN\n#include \"cell_plan.h\"\n\nCELL_CPU_CODE(%s)\n\n%s", name,
           tables.data);

@@ -356,24 +356,30 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
         return;
     HostPlan *hp = NULL, *first = NULL;
     int level = 0;
-    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    Buf text = { .arena = m->arena };
+    Vec(const Plan *) plans = { 0 };
     emit_host_head(m, host);
     Kernels *kernels = arena_alloc(m->arena, sizeof *kernels);
     for (Plan *q = p; q; q = q->smaller) {
-        for (Plan *other = q; other; other = other->other)
+        for (Plan *other = q; other; other = other->other) {
             other->kernels = kernels;
+            vec_push(m->arena, &plans, other);
+        }
         HostPlan *next = arena_alloc(m->arena, sizeof *next);
         if (q != p)
-            buf_f(cuda, "// For devices with less shared memory%s: %s.\n\n", p->cluster > 1 ? " or no clusters" : "",
-                  emit_schedule_words(q));
-        *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", cuda, host);
+            buf_f(&text, "// For devices with less shared memory%s: %s.\n\n",
+                  p->cluster > 1 ? " or no clusters" : "", emit_schedule_words(q));
+        *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", &text, host);
         level++;
         if (hp)
             hp->smaller = next;
         else
             first = next;
-        next->other = emit_others(q->other, cuda, host);
+        next->other = emit_others(q->other, &text, host);
         hp = next;
     }
+    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    put_tables(plans.data, plans.len, "__device__ ", cuda);
+    buf_f(cuda, "%s", text.data ? text.data : "");
     emit_host_plan(m, first, host);
 }

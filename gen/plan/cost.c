@@ -34,6 +34,11 @@ static bool made_here(const Plan *p, const Program *g, Phase reader, const Read 
     return !r->is_tensor && (computed_where_read(p, g, r->id) || plan_anew(p, g, reader, r->id));
 }
 
+static bool is_table(const Plan *p, const Read *r)
+{
+    return !r->is_tensor && p->table && p->table[r->id];
+}
+
 /* Operators of an expression down to what it reads from memory; each node once. */
 static int count_operators(const Plan *p, const Program *g, Phase reader, NodeId id, bool *seen)
 {
@@ -43,7 +48,9 @@ static int count_operators(const Plan *p, const Program *g, Phase reader, NodeId
         return 0;
     seen[id] = true;
     if (plan_resolve(p, id, &r))
-        return made_here(p, g, reader, &r) ? count_operators(p, g, reader, p->m->nodes.data[r.id].args[0], seen) : 0;
+        return made_here(p, g, reader, &r) && !is_table(p, &r)
+                   ? count_operators(p, g, reader, p->m->nodes.data[r.id].args[0], seen)
+                   : 0;
     int count = n->kind == N_REDUCE && !ir_gathers(p->m, id);
     if (n->kind == N_MAP && n->type == TY_REAL && n->op != OP_SELECT && n->op != OP_STOP)
         count = 1;
@@ -258,6 +265,8 @@ static void collect_reads(const Plan *p, const Program *g, Phase reader, NodeId 
     if (!marks_first(seen, id))
         return;
     if (plan_resolve(p, id, &r)) {
+        if (is_table(p, &r))
+            return;
         if (made_here(p, g, reader, &r))
             collect_reads(p, g, reader, p->m->nodes.data[r.id].args[0], seen, out);
         else

@@ -79,6 +79,11 @@ static void plan_directions(Plan *p)
     Phasing f = phasing(p, FORWARD, NULL);
     bool *stored = stored_arrays(p, &f), *wanted = plan_alloc(p, 1, p->n_nodes);
     Phasing b = phasing(p, BACKWARD, stored);
+    if (find_unstored(p, &f, &b)) {
+        f = phasing(p, FORWARD, NULL);
+        stored = stored_arrays(p, &f);
+        b = phasing(p, BACKWARD, stored);
+    }
     if (make_anew(p, &f, &b, stored))
         b = phasing(p, BACKWARD, stored);
     Phasing *both[2] = { &f, &b };

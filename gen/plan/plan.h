@@ -330,6 +330,9 @@ typedef struct Program {
 struct Kir;
 typedef Vec(struct Kir *) Kernels;
 
+/* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read by each. */
+typedef struct UnstoredCost { int made, stored; } UnstoredCost;
+
 typedef struct Plan Plan;
 struct Plan {
     Module *m;
@@ -358,6 +361,12 @@ struct Plan {
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
     bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
+    bool *unstored;               /* per node: made where it is read, as that costs less than memory; NULL: not
+                                   * known yet */
+    UnstoredCost *unstored_cost;  /* per node: of these */
+    const double **table;         /* per node: of these, the elements of what depends on constants only, which
+                                   * is read from a table in the text of the kernels; else NULL */
+    bool *table_read;             /* per node: some text reads it */
     bool *opens_row;              /* per node: pointwise, in the direction that is being grouped made by who sums its rows */
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
@@ -448,6 +457,11 @@ bool parts_along_k(const GemmSide *s, bool left);
 enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
 #define PARTS_TERMS ((int64_t)1 << 32)
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
+
+/* plan_table.c: the name of a table is made of what is in it. */
+uint32_t table_number(const Plan *p, NodeId array);
+/* Those that are read, each once, in that memory ("__device__ ", or "" for the CPU). */
+void put_tables(const Plan *const *plans, int n, const char *memory, Buf *out);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */

@@ -82,6 +82,11 @@ static bool operands_fit(const Plan *p, const Read *a, const Read *b)
     return type == type_of_read(p, b) && product_type(type) == p->compute && !needs_copy(p, a) && !needs_copy(p, b);
 }
 
+static bool is_unstored(const Plan *p, const Read *r)
+{
+    return !r->is_tensor && p->unstored && p->unstored[r->id];
+}
+
 bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
 {
     const Node *r = at(p, at(p, array)->args[0]);
@@ -112,9 +117,14 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
     bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
     if (one_number && g->batch)
         return false;                 /* a dot product each: a sum of columns or rows does it in one pass */
+    if (is_unstored(p, &c.a) || is_unstored(p, &c.b))
+        return false;
     bool sums_steps = false;
     for (int i = 0; i < at(p, at(p, array)->args[0])->nbound; i++)
         sums_steps |= at(p, at(p, array)->args[0])->bound[i] < IX_FIRST;
+    bool vector = (g->m->is_const && g->m->value == 1) || (g->n->is_const && g->n->value == 1);
+    if (vector && g->batch && (grows_from_operands(p, &c.a) || grows_from_operands(p, &c.b)))
+        return false;                 /* a sum of rows or columns makes such elements as it goes */
     /* A product pays when one side is the same for all rows; small products per sequence are row
      * reductions. */
     return sums_steps || !c.lay_a.batched || !c.lay_b.batched;

@@ -4,18 +4,39 @@
 #include "ir/marks.h"
 #include "plan_pass.h"
 
+static bool is_plain(const Read *r)
+{
+    bool plain = !r->step;
+    for (int i = 0; i < r->nmap && plain; i++)
+        plain = ix_is_index(r->map[i], &(IndexId){ 0 });
+    return plain;
+}
+
+/* What a value that is made where it is read reads there. */
+static void read_there(const Plan *p, const Read *of, Uses *out)
+{
+    Module *m = p->m;
+    const Uses inner = plan_uses(p, of->id);
+    for (int k = 0; k < inner.len; k++) {
+        Read r = inner.data[k].read;
+        const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r.nmap + 1));
+        for (int i = 0; i < r.nmap; i++)
+            map[i] = ix_subst(m, r.map[i], at(p, of->id)->axes, of->map, of->nmap);
+        r.map = map;
+        vec_push(m->arena, out, ((Use){ r, is_plain(&r) }));
+    }
+}
+
 static void collect(const Plan *p, NodeId id, Uses *out, Marks *seen)
 {
     if (!marks_first(seen, id))
         return;
-    Use u = { .plain = true };
-    if (plan_resolve(p, id, &u.read)) {
-        u.plain = !u.read.step;
-        for (int i = 0; i < u.read.nmap; i++) {
-            IndexId which;
-            u.plain = u.plain && ix_is_index(u.read.map[i], &which);
-        }
-        vec_push(p->m->arena, out, u);
+    Read r;
+    if (plan_resolve(p, id, &r)) {
+        if (!r.is_tensor && p->unstored && p->unstored[r.id])
+            read_there(p, &r, out);
+        else
+            vec_push(p->m->arena, out, ((Use){ r, is_plain(&r) }));
         return;
     }
     const Node *n = at(p, id);
@@ -31,6 +52,8 @@ static void collect(const Plan *p, NodeId id, Uses *out, Marks *seen)
 Uses plan_uses(const Plan *p, NodeId array)
 {
     Uses out = { 0 };
+    if (p->table && p->table[array])
+        return out;
     Marks *seen = marks_begin(p->m);
     collect(p, at(p, array)->args[0], &out, seen);
     marks_end(seen);

@@ -2,7 +2,7 @@
 # What `cellc explain NAME.cell` warns of is exactly NAME.err (`run.sh --bless` writes these anew: read each
 # as a user would). Where there is NAME_fast.cell, it has what the notes of NAME say to write, nothing is said of
 # it, and another schedule takes it, or its steps start fewer kernels. Then how such warnings are turned off,
-# and that no other command says them more than once.
+# and that no other command says them more than once; and which values are kept, and which are made anew.
 set -u
 cd "$(dirname "$0")" || exit 1
 root=$(cd ../.. && pwd)
@@ -84,5 +84,21 @@ ok "cellc emit without kernels says nothing"
 "$cellc" explain norm.cell --diagnostics json 2>&1 >/dev/null |
     grep -q '^{"level": "performance warning", .*"notes": .*not gemm'
 ok "as JSON it has its kind, and its notes"
+# values/: what is made anew where it is read, and what is kept, by the cost of either. A value has the same plan under
+# a name as written out, and no memory grows with its elements.
+for cell in named written dear; do
+    "$cellc" explain "values/$cell.cell" --all --schedule steps >"$work/$cell" 2>&1
+    grep -E '^ +[0-9]+ +(before|during|after) |^  (reserve|workspace) ' "$work/$cell" | grep -v ' - ' |
+        sed -E 's/ v[0-9]+/ v/g; s/ +/ /g' >"$work/$cell.plan"
+done
+[[ -s $work/named.plan ]] && diff "$work/named.plan" "$work/written.plan"
+ok "values: a value with a name has another plan than the same written out"
+grep -q '  act .* where it is read  made anew ' "$work/named" && ! grep -E '^  (reserve|workspace) .*H\*H\*B' "$work/named"
+ok "values/named: act is kept, or not said to be made anew"
+grep -q '  far .* reserve  *saved ' "$work/dear" && ! grep -q 'where it is read' "$work/dear"
+ok "values/dear: far is made anew for each reader"
+# All values that a sum over the past reads are computed once for a row, however many they are.
+"$cellc" emit ../constructs/past_many.cell --kind cuda 2>/dev/null | grep -q 'cell_smem<float> tile_16 = '
+ok "past_many: of 17 values over the past one is made for each element that reads it"
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]
