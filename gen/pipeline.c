@@ -6,6 +6,7 @@
 #include "base/texts.h"
 #include "commands/commands.h"
 #include "front/front.h"
+#include "ir/copies.h"
 #include "kir/kir.h"
 #include "ir/param_gradients.h"
 #include "ir/products.h"
@@ -30,12 +31,16 @@ const Pass reference_passes[] = {
 const Pass fast_passes[] = {
     { "parse", NULL, "" },
     { "lower", NULL, "" },
-    { "products", make_products, "the IR with sums as products of a param and one value, as far as they are such" },
+    { "copies", split_copies,
+      "the IR with one definition for each place, where a definition is read at certain places only" },
+    { "products", make_products,
+      "the IR with sums as products of a param and one value, as far as they are such" },
     { "stacked", stack_products,
       "the IR with products of one vector and several params as one, where that is faster" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
     { "differentiate", differentiate, "" },
-    { "gradients", form_gradients, "the IR with sums over the steps as products, also of params in expressions" },
+    { "gradients", form_gradients,
+      "the IR with sums over the steps as products, also of params in expressions" },
     { "simplify-adjoint", simplify, "the same again, with the adjoint" },
     { "kernels", NULL, "those of the kernels that are built as trees; the others are printed as text" },
     { NULL, NULL, NULL }

@@ -1,10 +1,16 @@
 /* conditions.c: what conditions on indices say. In come comparisons of places, which are index expressions and
  * sizes; out goes whether they hold for all values of their indices, and for which range of one of them. */
 #include "conditions.h"
+#include "marks.h"
 
 static const Node *at(const Module *m, NodeId id)
 {
     return &m->nodes.data[id];
+}
+
+static bool is_zero(const Module *m, NodeId id)
+{
+    return at(m, id)->kind == N_CONST && at(m, id)->value == 0;
 }
 
 static bool place_of(Module *m, NodeId id, const IxExpr **out)
@@ -36,11 +42,18 @@ static int holds(Module *m, NodeId cond)
         int y = x == decisive ? x : holds(m, at(m, cond)->args[1]);
         return x == decisive || y == decisive ? decisive : x < 0 || y < 0 ? -1 : !decisive;
     }
-    if ((n->op != OP_LT && n->op != OP_LE) || !place_of(m, n->args[0], &a) || !place_of(m, n->args[1], &b))
+    bool order = n->op == OP_LT || n->op == OP_LE, equal = n->op == OP_EQ || n->op == OP_NE;
+    if ((!order && !equal) || !place_of(m, n->args[0], &a) || !place_of(m, n->args[1], &b))
         return -1;
-    const Poly *least = poly_const(m, n->op == OP_LT);
     if (!ix_range(m, ix_sub(m, b, a), &lo, &hi))
         return -1;
+    const Poly *least = poly_const(m, n->op == OP_LT), *one = poly_const(m, 1), *none = poly_const(m, 0);
+    if (equal && lo == none && hi == none)
+        return n->op == OP_EQ;
+    if (equal)
+        return poly_nonneg(poly_sub(m, lo, one)) || poly_nonneg(poly_sub(m, poly_sub(m, none, hi), one))
+                   ? n->op == OP_NE
+                   : -1;
     if (poly_nonneg(poly_sub(m, lo, least)))
         return 1;
     return poly_nonneg(poly_sub(m, poly_sub(m, least, poly_const(m, 1)), hi)) ? 0 : -1;
@@ -55,6 +68,40 @@ NodeId branch_taken(Module *m, NodeId id)
     if (t >= 0)
         return branch_taken(m, n.args[t ? 1 : 2]);
     return node_select(m, n.args[0], branch_taken(m, n.args[1]), branch_taken(m, n.args[2]));
+}
+
+/* `image`: 1 + what stands for a node that was looked at. */
+static NodeId cases_of(Module *m, NodeId id, Marks *image)
+{
+    Node n = *at(m, id);
+    NodeId args[4] = { -1, -1, -1, -1 }, out = id;
+    if (n.kind != N_MAP && n.kind != N_REDUCE)
+        return id;
+    if (marks_get(image, id))
+        return marks_get(image, id) - 1;
+    int t = n.kind == N_MAP && n.op == OP_SELECT ? holds(m, n.args[0]) : -1;
+    bool same = t < 0;
+    for (int i = 0; i < n.nargs && t < 0; i++) {
+        args[i] = cases_of(m, n.args[i], image);
+        same &= args[i] == n.args[i];
+    }
+    if (t >= 0)
+        out = cases_of(m, n.args[t ? 1 : 2], image);
+    else if (n.kind == N_MAP && n.op == OP_ADD && (is_zero(m, args[0]) || is_zero(m, args[1])))
+        out = args[is_zero(m, args[0])];
+    else if (!same)
+        out = n.kind == N_MAP ? node_map(m, n.op, args, n.nargs)
+                              : node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
+    marks_set(image, id, out + 1);
+    return out;
+}
+
+NodeId cases_taken(Module *m, NodeId id)
+{
+    Marks *image = marks_begin(m);
+    NodeId out = cases_of(m, id, image);
+    marks_end(image);
+    return out;
 }
 
 bool turns_at(Module *m, NodeId cond, IndexId i, const Poly **place)

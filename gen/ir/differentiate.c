@@ -464,9 +464,12 @@ static void diff_load(Diff *d, const Node *n, Part p)
     const IxExpr *now = ix_index(d->m, IX_TIME);
     const Tensor *t = &d->m->tensors.data[n->tensor];
     IndexId *axes = tensor_axes(d, n->tensor, n);
-    IndexId swapped[] = { axes[t->rank > 1], axes[0] };
-    if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
+    IndexId swapped[2];
+    if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1]) {
+        swapped[0] = axes[1];
+        swapped[1] = axes[0];
         axes = swapped;
+    }
     Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM,
                                 n->step, now) };
     diff_past(d, n, p);
@@ -935,6 +938,53 @@ static void sweep(Diff *d)
              "state or an input", MAX_GRADIENT_NODES);
 }
 
+/* Of what comes back to certain places only: under which condition, and what; false: it comes back to all. */
+static bool is_at_places(const Diff *d, NodeId value, NodeId *cond, NodeId *piece)
+{
+    const Node *n = at(d, value);
+    bool guards = n->kind == N_MAP && n->op == OP_SELECT && at(d, n->args[2])->kind == N_CONST &&
+                  at(d, n->args[2])->value == 0;
+    if (guards) {
+        *cond = n->args[0];
+        *piece = n->args[1];
+    }
+    return guards && (at(d, *piece)->kind == N_ARRAY || at(d, *piece)->kind == N_VIEW);
+}
+
+/* The expression of a piece, where it is read. */
+static NodeId piece_body(Diff *d, NodeId piece)
+{
+    const Node read = *at(d, piece);
+    if (read.kind == N_ARRAY)
+        return read.args[0];
+    const Node array = *at(d, read.args[0]);
+    return node_subst(d->m, array.args[0], array.axes, read.map, array.naxes);
+}
+
+/* What several reads of the same slice (`k[h,0,j]` in a value and in its norm) give back is one piece, as
+ * it would be one gradient if the slice were a tensor of its own. */
+static void join_pieces(Diff *d, PartVec *parts)
+{
+    for (int i = 0; i < parts->len; i++) {
+        NodeId cond, piece, other, more;
+        if (!is_at_places(d, parts->data[i].value, &cond, &piece))
+            continue;
+        NodeId sum = -1;
+        int kept = i + 1;
+        for (int k = i + 1; k < parts->len; k++) {
+            bool same =
+                is_at_places(d, parts->data[k].value, &other, &more) && other == cond && !at(d, more)->step;
+            if (same && !at(d, piece)->step)
+                sum = node_map2(d->m, OP_ADD, sum < 0 ? piece_body(d, piece) : sum, piece_body(d, more));
+            else
+                parts->data[kept++] = parts->data[k];
+        }
+        parts->len = kept;
+        if (sum >= 0)
+            parts->data[i].value = guarded(d->m, cond, as_piece(d, sum));
+    }
+}
+
 /* The gradient root of a tensor: the sum over its uses, each reduced over nb of (batch, time), so that a
  * product of two step vectors stays one contraction. */
 static NodeId gradient(Diff *d, TensorId t, int nb)
@@ -945,6 +995,8 @@ static NodeId gradient(Diff *d, TensorId t, int nb)
     module_at(m, x.span, NULL);
     IndexId *axes = tensor_axes(d, t, NULL);
     NodeId v = -1;
+    if (!nb)
+        join_pieces(d, &d->tensor[t]);
     for (int i = 0; i < d->tensor[t].len - mutate("last-use"); i++) {
         NodeId part = node_reduce(m, R_SUM, d->tensor[t].data[i].value, bt, nb);
         v = v < 0 ? part : node_map2(m, OP_ADD, v, part);

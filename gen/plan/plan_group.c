@@ -369,28 +369,52 @@ static bool *product_operands(Plan *p, const Phasing *s)
     return in;
 }
 
+/* The gradient of an input of which certain places are read: it may be that nobody asks for it, and then
+ * its pieces lie nowhere. A walk by units has all elements of a unit anyway. */
+static bool may_be_laid(const Plan *p, const Phasing *s, NodeId id)
+{
+    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+    bool argument = p->program[s->g->dir].node[id].home == HOME_ARG;
+    return root == ROOT_NONE || (root == ROOT_DINPUT && argument && s->g->dir == BACKWARD &&
+                                 !(p->schedule->per_unit && s->g->phase[id] == PHASE_DURING));
+}
+
+static bool read_elsewhere(const Phasing *s, NodeId piece, NodeId whole)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && id != whole && i < s->uses[id].len; i++)
+            if (!s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == piece)
+                return true;
+    return false;
+}
+
 void mark_cats(Plan *p, const Phasing *s)
 {
     const bool *product = s->g->in_products = product_operands(p, s);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
-        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] ||
+        bool root = is_root(p->m, id);
+        if (!s->needed[id] || p->is_alias[id] || !may_be_laid(p, s, id) || p->is_cat[id] ||
             (p->past && p->past[id]) || (p->kept && p->kept[id]))
             continue;
-        int n = cat_pieces(p->m, id, !p->schedule->on_chip, pieces, 32);
+        bool rows = !p->schedule->on_chip || (root && s->g->phase[id] != PHASE_DURING);
+        int n = cat_pieces(p->m, id, rows, pieces, 32);
         bool ok = n > 1 && !p->narrow[id];
         for (int i = 0; i < n; i++) {
             pieces[i].array = plan_named(p, pieces[i].array);
             for (int k = 0; k < i; k++)
                 ok = ok && pieces[k].array != pieces[i].array;
         }
+        for (int i = 0; i < n && root && ok; i++)
+            ok = !read_elsewhere(s, pieces[i].array, id) &&
+                 (!p->schedule->on_chip || s->g->phase[pieces[i].array] != PHASE_DURING);
         for (int i = 0; i < n && ok; i++)
             ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) &&
                  !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {
             /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */
-            p->in_place[id] = n > 1 && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
+            p->in_place[id] = n > 1 && !root && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
             continue;
         }
         p->is_cat[id] = true;

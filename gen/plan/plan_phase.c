@@ -2,6 +2,7 @@
  * of each one that is needed: once, before, during or after the walk over time. It is guaranteed that an array's
  * phase is no earlier than that of what it reads. */
 #include "ir/marks.h"
+#include "ir/conditions.h"
 #include "plan_pass.h"
 
 static bool is_plain(const Read *r)
@@ -148,6 +149,30 @@ static bool lays_out(const Phasing *s, NodeId array)
     return cat_pieces(p->m, one ? uses->data[0].read.id : array, true, pieces, 32) > 1;
 }
 
+/* Is each of its terms for one place of the axis alone, as the adjoint of what is read at constant places
+ * is? */
+static bool is_by_places(Module *m, NodeId id, IndexId axis)
+{
+    const Node *n = &m->nodes.data[id];
+    const Poly *lo = poly_const(m, 0), *hi = m->indices.data[axis].extent;
+    if (n->kind != N_MAP || (n->op != OP_ADD && n->op != OP_SELECT))
+        return false;
+    if (n->op == OP_ADD)
+        return is_by_places(m, n->args[0], axis) && is_by_places(m, m->nodes.data[id].args[1], axis);
+    return narrow_range(m, n->args[0], axis, &lo, &hi) && poly_sub(m, hi, lo) == poly_const(m, 1);
+}
+
+/* Copies are laid side by side: they are not the units of the step's kernels, which leave their own values
+ * for it. */
+static bool lays_copies(const Phasing *s, NodeId array)
+{
+    const Node a = *at(s->p, array);
+    for (int i = 0; i < a.naxes; i++)
+        if (is_by_places(s->p->m, a.args[0], a.axes[i]))
+            return true;
+    return false;
+}
+
 /* A read of a walk beside the module, or an operand's cotangent. */
 static bool left_by_walk(const Phasing *s, TensorId t)
 {
@@ -266,7 +291,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)
         return after;
-    return PHASE_DURING;
+    return s->g->dir == BACKWARD && !p->schedule->on_chip && lays_copies(s, array) ? after : PHASE_DURING;
 }
 
 /* What a walk beside the module takes, where it lies. */

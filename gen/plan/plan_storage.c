@@ -118,9 +118,19 @@ void finish_cats(Plan *p, Program *pr)
         unsigned dep = at(p, id)->dep;
         give_storage(p, pr, whole, false, true);
         const Storage *w = &pr->node[whole];
-        *st = (Storage){ .home = w->home, .slot = w->slot, .batched = dep & DEP_BATCH,
-                         .timed = dep & DEP_TIME, .dtype = type_of_array(p, id), .pitch = st->pitch,
-                         .alias_offset = st->alias_offset, .lead = st->lead, .row = st->row };
+        bool argument = w->home == HOME_ARG;
+        *st = (Storage){ .home = w->home,
+                         .slot = w->slot,
+                         .arg = w->arg,
+                         .batched = dep & DEP_BATCH,
+                         .timed = dep & DEP_TIME,
+                         .dtype = argument ? w->dtype : type_of_array(p, id),
+                         .pitch = st->pitch,
+                         .alias_offset = st->alias_offset,
+                         .lead = st->lead,
+                         .row = st->row };
+        if (argument)
+            continue;
         p->buffers.data[w->slot].dtype = st->dtype;
         pr->node[whole].dtype = st->dtype;
     }

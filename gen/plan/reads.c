@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "ir/conditions.h"
 #include "ir/marks.h"
 #include "reads.h"
 
@@ -193,6 +194,22 @@ static bool same_lead(Module *m, const Read *r, NodeId whole, int lead)
     return true;
 }
 
+/* Where the whole has the element: behind its leading indices, with those that the condition pins to one
+ * place put in. A piece with no axis behind the leading ones would be elements that lie apart. */
+static const IxExpr *pinned_linear(Module *m, NodeId cond, const Read *piece, NodeId whole, int lead)
+{
+    const IxExpr *e = inner_linear(m, whole, lead), *to;
+    for (int i = lead; i < at(m, whole)->naxes && piece->nmap > lead; i++) {
+        IndexId index = at(m, whole)->axes[i];
+        const Poly *lo = poly_const(m, 0), *hi = m->indices.data[index].extent, *one = poly_const(m, 1);
+        if (!narrow_range(m, cond, index, &lo, &hi) || poly_sub(m, hi, lo) != one)
+            continue;
+        to = ix_const(m, lo);
+        e = ix_subst(m, e, &index, &to, 1);
+    }
+    return e;
+}
+
 static int add_pieces(Module *m, NodeId id, NodeId whole, int lead, Piece *out, int n, int max)
 {
     const Node *t = at(m, id);
@@ -205,7 +222,7 @@ static int add_pieces(Module *m, NodeId id, NodeId whole, int lead, Piece *out, 
     if (t->kind != N_MAP || t->op != OP_SELECT || at(m, t->args[2])->kind != N_CONST ||
         at(m, t->args[2])->value != 0)
         return -1;
-    NodeId value = t->args[1];
+    NodeId value = t->args[1], cond = t->args[0];
     const Node *v = at(m, value);
     while (v->kind == N_MAP && v->op == OP_SELECT) {  /* the guard of a read that was not proved in range */
         value = v->args[1];
@@ -218,7 +235,7 @@ static int add_pieces(Module *m, NodeId id, NodeId whole, int lead, Piece *out, 
         r.map[i] = at(m, value)->map[i];
     if (!same_lead(m, &r, whole, lead))
         return -1;
-    const IxExpr *shift = ix_sub(m, inner_linear(m, whole, lead), linear_from(m, &r, lead));
+    const IxExpr *shift = ix_sub(m, pinned_linear(m, cond, &r, whole, lead), linear_from(m, &r, lead));
     if (shift->nterms)
         return -1;
     out[n] = (Piece){ r.id, value, shift->offset, lead };

@@ -268,8 +268,8 @@ static void add_states(Tile *t)
 static void find_classes(Tile *t)
 {
     const Walk *w = t->w;
-    for (int k = 0; k < w->outs.len; k++) {
-        NodeId out = w->outs.data[k];
+    for (int k = 0; k < t->parts.len; k++) {
+        NodeId out = t->parts.data[k].original;
         int c = 0;
         if (!w->wanted || !w->wanted[out].len) {
             c = -1;
@@ -384,6 +384,7 @@ static Tile *tile_new(Walk *w)
         t->is_out[w->outs.data[k]] = true;
     for (int k = 0; k < t->states.len; k++)
         t->state_of_next[m->roots.data[t->states.data[k].tensor].next] = k + 1;
+    tile_find_parts(t);
     find_classes(t);
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
@@ -402,11 +403,14 @@ static Step *step_new(Tile *t, StepKind kind)
     s->t = t;
     s->kind = kind;
     NodeId *roots = arena_alloc(t->arena, sizeof *roots * (size_t)(t->states.len + 1));
+    NodeId *outs = arena_alloc(t->arena, sizeof *outs * (size_t)(t->parts.len + 1));
+    for (int k = 0; k < t->parts.len; k++)
+        outs[k] = t->parts.data[k].array;
     for (int k = 0; k < t->states.len; k++) {
         TensorId state = t->states.data[k].tensor;
         roots[k] = kind == STEP_ADJOINT ? t->m->roots.data[state].dprev : t->m->roots.data[state].next;
     }
-    tile_normalise(s, roots, t->w->outs.data, kind == STEP_REPLAY ? 0 : t->w->outs.len);
+    tile_normalise(s, roots, outs, kind == STEP_REPLAY ? 0 : t->parts.len);
     return s;
 }
 

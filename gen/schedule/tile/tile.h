@@ -84,6 +84,14 @@ typedef struct Fetch {
     int piece;                    /* bytes of one asynchronous copy; 0: element by element */
 } Fetch;
 
+/* What a step stores of an out of the walk: all of it, or its elements at places of axes that do not lie on
+ * the chip. */
+typedef struct OutPart {
+    NodeId original;
+    NodeId array; /* over the other axes */
+    const IxExpr **place; /* per axis of the original; NULL: all of the axis */
+} OutPart;
+
 typedef enum { STEP_FORWARD, STEP_REPLAY, STEP_ADJOINT } StepKind;
 
 /* A value that lives in registers during the step: what was read, and the variable. */
@@ -151,7 +159,8 @@ typedef struct Tile {
     bool *is_out;                 /* per original node */
     int *state_of_next;           /* per original node: 1 + the state whose next value it is, or 0 */
     Vec(WantClass) classes;
-    Vec(int) class_of;            /* per out of the walk; -1: always written */
+    Vec(OutPart) parts; /* what a step stores */
+    Vec(int) class_of; /* per part; -1: always written */
     int npar;
     const Poly *par_extent[MAX_PARALLEL];
     IndexId par[MAX_PARALLEL], row, col, any;
@@ -233,6 +242,9 @@ void tile_split_sums(Tile *t);
 
 /* tile_merge.c: sums that only outs read and add up become one. */
 void tile_merge_sums(Step *s);
+
+/* tile_copies.c */
+void tile_find_parts(Tile *t); /* t->parts: what a step stores of the walk's outs */
 
 /* tile_fetch.c */
 /* One element, converted. */

@@ -101,7 +101,8 @@ static bool is_diagonal(const Out *o, int naxes)
 Out tile_describe_out(Step *s, int k)
 {
     Tile *t = s->t;
-    Out o = { .array = s->outs.data[k], .original = t->w->outs.data[k] };
+    const OutPart *part = &t->parts.data[k];
+    Out o = { .array = s->outs.data[k], .original = part->original, .place = part->place };
     Node a = node(s, o.array);
     o.ref = tile_ref(t, REF_NODE, o.original);
     int used[2] = { 0, 0 };
@@ -167,7 +168,8 @@ static const char *row_offset(Step *s, const char *pitch, const char *first)
     int k = 0;
     if (s->is_behind)
         return tile_text(t, "(b * T + %s) * (%s)", t->m->c->reverse ? "(T - 1 - t)" : "t", pitch);
-    while (k < t->rows_out.len && (strcmp(t->rows_out.data[k].pitch, pitch) || strcmp(t->rows_out.data[k].first, first)))
+    while (k < t->rows_out.len &&
+           (strcmp(t->rows_out.data[k].pitch, pitch) != 0 || strcmp(t->rows_out.data[k].first, first) != 0))
         k++;
     RowOffset fresh = { pitch, first, k < t->rows_out.len ? NULL : tile_unique(t, "row_at"), NULL };
     if (k == t->rows_out.len)
@@ -185,11 +187,13 @@ const IxExpr *tile_out_place(Step *s, const Out *o, const IxExpr *const *map, co
     const Storage *st = &t->w->of_node[o->original];
     Node a = node(s, o->original);
     const Poly *axes[TILE_MAX_AXES], *row = poly_const(t->m, 1);
-    for (int i = 0; i < a.naxes; i++) {
+    const IxExpr *of[TILE_MAX_AXES];
+    for (int i = 0, k = 0; i < a.naxes; i++) {
         axes[i] = t->m->indices.data[a.axes[i]].extent;
         row = poly_mul(t->m, row, axes[i]);
+        of[i] = o->place && o->place[i] ? o->place[i] : map[k++];
     }
-    const IxExpr *e = tile_linear(t, axes, map, a.naxes);
+    const IxExpr *e = tile_linear(t, axes, of, a.naxes);
     *pitch = st->pitch ? st->pitch : row;
     return st->alias_offset ? ix_add(t->m, e, ix_const(t->m, st->alias_offset)) : e;
 }

@@ -66,6 +66,8 @@ void tile_pass_red(Step *s, Red *r, Buf *out);                    /* on to the n
 /* A value that the step stores. inner: axes on the chip; row, col: at the elements that their owners hold. */
 typedef struct Out {
     NodeId array, original;
+    const IxExpr *const
+        *place; /* per axis of the original: of those that it is taken apart along, which; or NULL */
     int ref;
     Role role[TILE_MAX_AXES];
     int flat[TILE_MAX_AXES];      /* the parallel axis that the axis holds as well, -1: none */
