@@ -3,6 +3,8 @@
  * or after the walk over time), by which kernel or product, where it lies and what backward finds saved. It is
  * guaranteed that every array is computed before it is read and that nothing is left for the emitters to decide. The
  * reasons are written down for `cellc explain`. */
+#include <string.h>
+
 #include "plan_pass.h"
 
 /* A root that other arrays read gets a copy as the root, so that a root is only ever written. */
@@ -198,8 +200,8 @@ static void finish(Plan *p, const Refusals *r)
 
 /* A plan by the schedule *s, or by the one behind it that takes such a plan too; NULL: there is none so, and
  * the verdict says why. */
-static Plan *attempt(Module *m, const Request *request, Trial *trial, const Schedule *const *s, Refusals *r,
-                     Verdict *v)
+static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const Schedule *const *s,
+                          Refusals *r, Verdict *v)
 {
     Plan *p = plan_new(m, request, trial, *s);
     tell_refusals(p, r, false);
@@ -225,6 +227,20 @@ static Plan *attempt(Module *m, const Request *request, Trial *trial, const Sche
         return NULL;
     tell_refusals(p, r, true);
     finish(p, r);
+    return p;
+}
+
+/* A schedule that has arrays of its own form leaves those of the others as they were. */
+static Plan *attempt(Module *m, const Request *request, Trial *trial, const Schedule *const *s, Refusals *r,
+                     Verdict *v)
+{
+    size_t bytes = sizeof *m->roots.data * (size_t)m->roots.len;
+    Roots *before = (*s)->per_unit ? arena_alloc(m->arena, bytes + 1) : NULL;
+    if (before)
+        memcpy(before, m->roots.data, bytes);
+    Plan *p = try_schedule(m, request, trial, s, r, v);
+    if (before && !p)
+        memcpy(m->roots.data, before, bytes);
     return p;
 }
 

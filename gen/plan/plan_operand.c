@@ -234,6 +234,13 @@ static bool has_own_type(const Plan *p, const Read *r)
     return r->is_tensor && !wants_copy(p, r) && p->m->tensors.data[r->id].dtype != p->dtype;
 }
 
+/* A thread that walks a unit sums over the unit's elements by itself, in the type of the arithmetic. */
+static bool summed_by_unit(const Plan *p, NodeId array)
+{
+    return p->schedule->per_unit && (at(p, array)->dep & (DEP_STATE | DEP_COTANGENT)) &&
+           p->schedule->takes_value(p, array);
+}
+
 static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Rounding *st = r->data;
@@ -246,7 +253,8 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     rebuilt = round_within_guards(m, rebuilt);
     if (at(p, rebuilt)->kind == N_ARRAY && rebuilt >= p->n_nodes)
         p->is_alias[rebuilt] = alias_candidate(m, rebuilt);
-    if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor))
+    if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor) ||
+        summed_by_unit(p, rebuilt))
         return rebuilt;
     Node array = *at(p, rebuilt), reduce = *at(p, array.args[0]);
     bool changed = false;

@@ -162,12 +162,12 @@ static bool is_by_places(Module *m, NodeId id, IndexId axis)
     return narrow_range(m, n->args[0], axis, &lo, &hi) && poly_sub(m, hi, lo) == poly_const(m, 1);
 }
 
-/* Copies are laid side by side: they are not the units of the step's kernels, which leave their own values
- * for it. */
+/* Copies of vectors are laid side by side: they are not the units of the step's kernels, which leave their
+ * own values for it. */
 static bool lays_copies(const Phasing *s, NodeId array)
 {
     const Node a = *at(s->p, array);
-    for (int i = 0; i < a.naxes; i++)
+    for (int i = 0; i + 1 < a.naxes; i++)
         if (is_by_places(s->p->m, a.args[0], a.axes[i]))
             return true;
     return false;

@@ -24,6 +24,7 @@ e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
 e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
 gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
+deltaproduct --dtype f32 --dim N=5 --dim V=7 --dim M=3 | 2,3,2 1,40,1
 swiglu --dtype bf16 | 2,3,5,7
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17

@@ -54,8 +54,8 @@ instance e88 "steps tile" "$two 2,5,9,6" --dim N=5 --dim V=7
 for spec in delta gated_delta linear_attention; do
     instance $spec "steps tile" "$heads" --dim N=5 --dim V=7
 done
-instance deltaproduct "steps tile" "$heads" --dim N=5 --dim V=7 --dim M=3
-instance e21 "steps tile" "$heads" --dim N=6 --dim P=4
+instance deltaproduct tile "$heads" --dim N=5 --dim V=7 --dim M=3
+instance e21 tile "$heads" --dim N=6 --dim P=4
 # In chunks of steps; calls of one step take the walk. FULL: all types, and the ends of chunks of 16 steps.
 chunks() { # types, spec, options...
     local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2

@@ -7,8 +7,11 @@
 #include "plan/reads.h"
 #include "scan.h"
 
-/* Elements of a unit that registers hold, and how many terms an array of them may have: a small matrix is one too many. */
-enum { FEW = 32, TERMS = 64 };
+/* Elements of a unit that registers hold, and how many terms the sums of an array of them may have, of a
+ * vector and of a matrix: a product of two matrices of 8 x 8 is one thread's (in f32 with what ptxas spills
+ * of it, 1 KB, in the first level cache), that of a matrix with a vector is where the matrix stays in
+ * registers too. */
+enum { FEW = 64, TERMS = 64, MATRIX_TERMS = 512 };
 
 static const Node *at(const Plan *p, NodeId id)
 {
@@ -169,9 +172,10 @@ bool scan_form(const Plan *p, NodeId array)
 {
     const Node *r = at(p, at(p, array)->args[0]);
     int64_t terms = inner_of(p, array);
+    int64_t most = at(p, array)->naxes - p->units->naxes > 1 ? MATRIX_TERMS : TERMS;
     for (int i = 0; plan_reduces(p, array) && i < r->nbound && terms; i++) {
         int64_t n = r->bound[i] < IX_FIRST ? 0 : few(&p->m->indices.data[r->bound[i]].extent, 1, TERMS);
-        terms = terms * n > TERMS ? 0 : terms * n;
+        terms = terms * n > most ? 0 : terms * n;
     }
     return terms > 0;
 }

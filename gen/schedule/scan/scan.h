@@ -38,6 +38,8 @@ static inline ScanWalks *scan_walks(const Program *pr)
 
 /* The units of a cell's states; NULL: it has none, and why. */
 Units *scan_units(Module *m, const Reason **why);
+/* scan_axes.c: arrays of a step have the unit's axes in front. */
+void scan_order_axes(Module *m, const Units *units);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
 bool scan_form(const Plan *p, NodeId array);
 /* The same of its axes alone. */

@@ -27,6 +27,8 @@ static const Reason *refuses(Plan *p)
 {
     const Reason *why = NULL;
     p->units = scan_units(p->m, &why);
+    if (p->units)
+        scan_order_axes(p->m, p->units);
     return why;
 }
 

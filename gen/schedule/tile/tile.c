@@ -13,13 +13,25 @@
 #include "plan/hints.h"
 #include "tile_kernel.h"
 
-/* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
- * in a block of its own, and where registers are left.
- * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once, of any number up to
- * ODD_STEPS. SPREAD_BLOCKS: for a state that one would hold. */
-enum { MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
-       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 12, ODD_STEPS = 5, SPREAD_BLOCKS = 4 };
+/* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that
+ * takes chunks of two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue
+ * slots of a step of which two are joined, in a block of its own, and where registers are left.
+ * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once,
+ * of any number up to ODD_STEPS. SPREAD_BLOCKS: for a state that one would hold. FEW_ELEMENTS: of a state
+ * that one thread may have. */
+enum {
+    MOST_ARRAYS = 48,
+    MOST_BLOCKS = 8,
+    FAR_AHEAD = 48 * 1024,
+    SHORT_STEP = 256,
+    MEDIUM_STEP = 384,
+    FEW_REGISTERS = 12,
+    MOST_THREADS = 1024,
+    FEW_STEPS = 12,
+    ODD_STEPS = 5,
+    SPREAD_BLOCKS = 4,
+    FEW_ELEMENTS = 64
+};
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -864,6 +876,37 @@ bool tile_widen(const Request *request, Trial *trial, int interval)
     return true;
 }
 
+/* With as many blocks to a state as it wants. */
+static const Reason *any_walk_refuses(Module *m, const Request *request, Trial *trial)
+{
+    bool no_room;
+    int interval;
+    const Reason *why;
+    do
+        why = walks_refuse(m, request, trial, &no_room, &interval);
+    while (why && no_room && tile_widen(request, trial, interval));
+    return why;
+}
+
+/* What keeps a walk from being one may be a vector that is read at other elements. States of few elements
+ * are better one thread's, whose own all elements are. */
+static bool takes_shifted(Tile *t, const Request *request, Trial *trial)
+{
+    Module *m = t->m;
+    if (!request->schedule && t->rows * t->cols <= FEW_ELEMENTS)
+        return false;
+    size_t bytes = sizeof *m->roots.data * (size_t)m->roots.len;
+    Roots *before = arena_alloc(m->arena, bytes + 1);
+    Trial again = *trial;
+    memcpy(before, m->roots.data, bytes);
+    bool takes = tile_share_vectors(t) && !any_walk_refuses(m, request, &again);
+    if (takes)
+        *trial = again;
+    else
+        memcpy(m->roots.data, before, bytes);
+    return takes;
+}
+
 const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
 {
     if (request->hints.cluster)
@@ -879,13 +922,9 @@ const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
         refuse_arrays(t);
     if (t->refused)
         return t->refused;
-    bool no_room;
-    int interval;
-    const Reason *why;
-    do
-        why = walks_refuse(m, request, trial, &no_room, &interval);
-    while (why && no_room && tile_widen(request, trial, interval));
-    return why;
+    Trial first = *trial;
+    const Reason *why = any_walk_refuses(m, request, trial);
+    return why && takes_shifted(t, request, &first) ? (*trial = first, NULL) : why;
 }
 
 int tile_interval(Module *m, const Request *request, const Trial *trial)

@@ -240,6 +240,10 @@ int64_t tile_share(const Tile *t, const TileLayout *l, int64_t n); /* of n eleme
 /* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
 void tile_split_sums(Tile *t);
 
+/* tile_shift.c: vectors that are read at other elements become results of sums; the module's roots change.
+ * False: there are none. */
+bool tile_share_vectors(Tile *t);
+
 /* tile_merge.c: sums that only outs read and add up become one. */
 void tile_merge_sums(Step *s);
 
