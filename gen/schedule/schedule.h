@@ -65,9 +65,10 @@ struct Schedule {
      * calls of several steps, beside a plan by another schedule for all calls. NULL, or the reason why it
      * cannot. */
     const struct Reason *(*cut)(struct Module *m);
-    /* Of a module that it has cut, for tensors stored so: was it measured to be faster than walking step by
-     * step, in the calls that it then takes (`takes`, of a request that is `unasked`)? */
-    bool (*pays)(const struct Module *m, int storage);
+    /* Of a module that it has cut, for tensors stored so: was it measured to be faster than the plan for all
+     * calls, in the calls that it then takes (`takes`, of a request that is `unasked`)? in_memory: that plan
+     * is kernels for each step, and not one kernel that walks all of them. */
+    bool (*pays)(const struct Module *m, int storage, bool in_memory);
 
     /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */
     const char *(*leads)(const struct Module *m);

@@ -625,6 +625,7 @@ mkdir "$dir/clone" && ln -s "$PWD/specs" "$PWD/tests" "$dir/clone" && cp specs/g
 while read -r line; do
     line=${line%%#*}
     line=${line//-o out/-o $dir/generated}
+    line=${line//out\/lib/$dir/generated/lib}
     [[ $line != *.svg* ]] || command -v dot >/dev/null || continue
     [[ $line != *'cellc watch'* ]] || continue        # it goes on until it is stopped: tests/watch
     holds "README or docs/c.md: $line" bash -c "cd '$dir/clone' && ${line//build\/cellc/$cellc}"

@@ -158,7 +158,7 @@ fi
 
 expect 0 "" env DESTDIR="$dir/staged" make -s BUILD="$build" PREFIX=/usr PORTABLE=1 install
 staged="$dir/staged/usr/lib/cellc"
-[[ $(cat "$staged/libcell.flags") == "libs -lm -ldl"$'\n'"nvcc " ]] && pass ||
+[[ $(cat "$staged/libcell.flags") == "libs -lm -ldl -lpthread"$'\n'"nvcc " ]] && pass ||
     fail "portable flags name nothing of this machine"
 needs=$(readelf -d "$staged/libcell.so" | grep NEEDED | grep -vE 'lib(c|m|dl)\.so')
 [[ -z $needs ]] && pass || fail "a portable libcell.so needs $needs"

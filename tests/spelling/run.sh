@@ -113,12 +113,14 @@ done
 # ---- params apart, or stacked
 
 # Beside what is done once and what copies the gradients: the schedule, and the kernels that walk; the operations of a
-# step, and of what is done for all steps the products, each with a number.
+# step, and of what is done for all steps the products, each with a number. Beside a walk on chip (tile) those stay
+# apart, since there one product was slower (docs/fast-cells.md).
 kernels() {
     grep -E '^schedule |^ +one kernel walks' "$1"
-    awk '/^(forward|backward): operations/ { direction = $1; table = 1; next }
+    awk '/^schedule tile/ { on_chip = 1 }
+         /^(forward|backward): operations/ { direction = $1; table = 1; next }
          /^ +line +value/ { table = 0 }
-         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || $3 == "product") { n[direction " " $2 " " $3]++ }
+         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || ($3 == "product" && !on_chip)) { n[direction " " $2 " " $3]++ }
          END { for (what in n) print what, n[what] }' "$1"
 }
 

@@ -75,7 +75,7 @@ with zipfile.ZipFile(sys.argv[1]) as z:
         assert "cellc/" + name in names
     assert sum("libcell.so" in name for name in names) == 1
     flags = z.read("cellc/_home/lib/cellc/libcell.flags").decode().split("\n")
-    assert flags == ["libs -lm -ldl", "nvcc ", ""], flags
+    assert flags == ["libs -lm -ldl -lpthread", "nvcc ", ""], flags
     assert z.getinfo("cellc/_home/bin/cellc").external_attr >> 16 & 0o111 == 0o111
 PY
 expect 0 'manylinux_' auditwheel show "$wheel"

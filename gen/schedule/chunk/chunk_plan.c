@@ -515,21 +515,33 @@ static const Reason *cut(Module *m)
     return why;
 }
 
-/* One state, one update of it in a step, one read: a normaliser beside it, a state that goes step by step
- * before it, and several rows or queries were not measured. In f64 nothing was. */
-static bool pays(const Module *m, int storage)
+/* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of which
+ * one has CHUNK_PAYS_WIDE elements, whatever goes with it (mLSTM, DeltaProduct); else one state with one update
+ * in a step and one read, from as many elements as were measured. In f64 nothing was. */
+static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
+    bool beside = false;
+    int64_t most = 0;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        if (tensor_steps(&m->tensors.data[t]))
+        beside |= tensor_steps(&m->tensors.data[t]);
+    for (int i = 0; i < cuts->len; i++) {
+        const ChunkCut *c = &cuts->data[i];
+        bool sized = c->n_keys->is_const && c->n_values->is_const && c->n_keys->value <= CHUNK_KEYS;
+        int64_t elements = sized ? c->n_keys->value * c->n_values->value : 0;
+        if (!sized && !in_memory)
             return false;
+        most = elements > most ? elements : most;
+    }
+    if (storage == DT_F64)
+        return false;
+    if (in_memory || (storage == DT_BF16 && most >= CHUNK_PAYS_WIDE))
+        return true;
     const ChunkCut *c = cuts->data;
     int64_t least = storage != DT_BF16               ? CHUNK_PAYS_WIDE
                     : c->by_key && c->corrected >= 0 ? CHUNK_PAYS_BY_KEY
                                                      : CHUNK_PAYS_NARROW;
-    return storage != DT_F64 && cuts->len == 1 && c->updates == 1 && c->reads.len == 1 &&
-           c->n_keys->is_const && c->n_values->is_const && c->n_keys->value <= CHUNK_KEYS &&
-           c->n_keys->value * c->n_values->value >= least;
+    return cuts->len == 1 && !beside && c->updates == 1 && c->reads.len == 1 && most >= least;
 }
 
 const Schedule chunk_schedule = { .name = "chunk",

@@ -22,14 +22,23 @@ static const char *leads(const Module *m)
     return units ? "each element of its states walks by itself" : NULL;
 }
 
+/* Elements of a unit's states up to which a thread for each unit was measured to be faster than step by step
+ * (a Kalman filter of 20: 13 times; lattice with 64: 6 times slower). */
+enum { FEW_UNASKED = 32 };
+
 /* Where states lie in memory otherwise, a thread for each of their units may have them in registers. */
 static const Reason *refuses(Plan *p)
 {
     const Reason *why = NULL;
     p->units = scan_units(p->m, &why);
-    if (p->units)
-        scan_order_axes(p->m, p->units);
-    return why;
+    if (!p->units)
+        return why;
+    int64_t elements = scan_state_elements(p);
+    if (!p->request->schedule && elements > FEW_UNASKED)
+        return reason(p->m, "a thread would have %d elements of the states, which is slower than step by step from %d on",
+                      (int)elements, FEW_UNASKED + 1);
+    scan_order_axes(p->m, p->units);
+    return NULL;
 }
 
 /* ---- what the walk takes beside what it needs ---- */
