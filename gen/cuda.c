@@ -26,8 +26,8 @@ static bool cuts(const Request *r)
     return r->schedule && r->schedule->cut;
 }
 
-/* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about it was said, or is no news:
- * NULL where a schedule was forced that cannot do with so little. */
+/* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about
+ * it was said, or is no news: NULL where a schedule was forced that cannot do with so little. */
 static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes)
 {
     Compiler *c = program->c;
@@ -47,9 +47,9 @@ static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes
     return p;
 }
 
-/* SHORT_SEGMENT: steps between checkpoints of which so few fit on a multiprocessor that the blocks of a cluster are better off with the
- * state, where a call leaves them idle (measured on an H200: E79 of 64, 4 steps, 1.50 ms for 1.64 in a cluster of 2; of 72, 3 steps,
- * 3.07 for 2.33 in one of 4). */
+/* SHORT_SEGMENT: steps between checkpoints of which so few fit on a multiprocessor that the blocks of a
+ * cluster are better off with the state, where a call leaves them idle (measured on an H200: E79 of 64, 4
+ * steps, 1.50 ms for 1.64 in a cluster of 2; of 72, 3 steps, 3.07 for 2.33 in one of 4). */
 enum { SHORT_SEGMENT = 3 };
 
 /* Whoever says something of the walk means the one that all calls can take. */
@@ -59,7 +59,8 @@ static bool may_spread(const Compiler *c, const Plan *first)
            memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) == 0;
 }
 
-/* The same cell for certain calls: NULL where tile does not take it, or none of the architectures can run it. */
+/* The same cell for certain calls: NULL where tile does not take it, or none of the architectures can run
+ * it. */
 static Plan *plan_for(const Module *program, const Plan *first, Calls calls)
 {
     Compiler *c = program->c;
@@ -78,8 +79,9 @@ static Plan *plan_for(const Module *program, const Plan *first, Calls calls)
     return p;
 }
 
-/* For calls that leave each block a multiprocessor, so that all its memory is for the steps between two checkpoints, or several of
- * them. NULL where nothing comes of it: an interval that was asked for is that of both plans. */
+/* For calls that leave each block a multiprocessor, so that all its memory is for the steps between two
+ * checkpoints, or several of them. NULL where nothing comes of it: an interval that was asked for is that
+ * of both plans. */
 static Plan *plan_roomy(const Module *program, const Plan *first)
 {
     const Compiler *c = program->c;
@@ -92,9 +94,10 @@ static Plan *plan_roomy(const Module *program, const Plan *first)
                : NULL;
 }
 
-/* Does the walk have a layout that is cheaper there than the one that any calls get?
- * LEAST_GAIN: percent that a walk's layout must be cheaper by than the one that any calls get, to be worth a kernel (measured on an H200:
- * E74 and E75 of 32, 2 and 1 percent by the estimate, took 0.4 and 2 less; E88 of 32 x 32, 4.5, 14). */
+/* Does the walk have a layout that is cheaper there than the one that any calls get? LEAST_GAIN: percent
+ * that a walk's layout must be cheaper by than the one that any calls get, to be worth a kernel (measured
+ * on an H200: E74 and E75 of 32, 2 and 1 percent by the estimate, took 0.4 and 2 less; E88 of 32 x 32, 4.5,
+ * 14). */
 enum { LEAST_GAIN = 3 };
 
 static bool is_cheaper(const Walk *w, const Walk *first)
@@ -131,8 +134,9 @@ static bool share_walk(Group *g, const Group *first)
     return true;
 }
 
-/* For calls with more blocks than CROWD on each multiprocessor: as many as fit are then there, so that what counts is what all of
- * them compute, not what one of them waits for. NULL where no walk has another layout for it, or a layout was asked for. */
+/* For calls with more blocks than CROWD on each multiprocessor: as many as fit are then there, so that what
+ * counts is what all of them compute, not what one of them waits for. NULL where no walk has another layout
+ * for it, or a layout was asked for. */
 static Plan *plan_crowded(const Module *program, const Plan *first)
 {
     const Compiler *c = program->c;
@@ -158,8 +162,8 @@ static Plan *plan_long(const Module *lowered, const char *name, const Plan *firs
     return program ? plan_once(program, name, &request) : NULL;
 }
 
-/* The same where no schedule is forced, and steps would be walked one by one, by a kernel or by kernels for each.
- * NULL where it cannot, or does not pay. */
+/* The same where no schedule is forced, and steps would be walked one by one, by a kernel or by kernels for
+ * each. NULL where it cannot, or does not pay. */
 static Plan *plan_long_unasked(const Module *lowered, const char *name, const Plan *first)
 {
     Compiler *c = lowered->c;
@@ -214,7 +218,8 @@ static double bytes_of_steps(const Plan *p)
     return bytes;
 }
 
-/* Where the gradient of such a product is none, it would be written out step by step (E83: 20 times the bytes). */
+/* Where the gradient of such a product is none, it would be written out step by step (E83: 20 times the
+ * bytes). */
 static bool is_better(const Plan *p, const Plan *first)
 {
     if (bytes_of_steps(p) > 1.25 * bytes_of_steps(first))
@@ -223,9 +228,9 @@ static bool is_better(const Plan *p, const Plan *first)
            groups_of_steps(p) <= groups_of_steps(first);
 }
 
-/* Which products of one vector and several params are better one. Without a state, products are for so many rows
- * that a copy of the params gains nothing. Nor does a walk on chip gain, whose backward then keeps other values: E79
- * takes 0.71 ms both ways with its four projections apart, 0.95 with one. */
+/* Which products of one vector and several params are better one. Without a state, products are for so many
+ * rows that a copy of the params gains nothing. Nor does a walk on chip gain, whose backward then keeps
+ * other values: E79 takes 0.71 ms both ways with its four projections apart, 0.95 with one. */
 static Stacking stacking_of(const Plan *p)
 {
     const Schedule *s = p->schedule;
@@ -308,7 +313,8 @@ Plan *cuda_plan(const Module *lowered, const char *name)
 }
 
 /* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, or else step by step.
- * Nothing is said of it: what there is to say of the cell is said of the plan for GPUs. NULL where there is none. */
+ * Nothing is said of it: what there is to say of the cell is said of the plan for GPUs. NULL where there is
+ * none. */
 static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule *s)
 {
     Compiler *c = program->c;

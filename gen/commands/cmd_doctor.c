@@ -254,8 +254,9 @@ static void print_text(Doctor *d)
                d->nvcc ? "kernels and reference C" : "reference C, and no kernels");
     printf("A call runs on the backend %s%s%s%s.\n", backend(d),
            strcmp(backend(d), "reference") == 0 ? " (plain C, one thread)"
-           : strcmp(backend(d), "cpu") == 0     ? " (kernels of --cpu, or plain C)" : "", why_backend(d) ? ": " : "",
-           why_backend(d) ? why_backend(d) : "");
+           : strcmp(backend(d), "cpu") == 0     ? " (kernels of --cpu, or plain C)"
+                                                : "",
+           why_backend(d) ? ": " : "", why_backend(d) ? why_backend(d) : "");
     if (d->remedies.len)
         printf("\n%s", d->remedies.data);
 }

@@ -152,9 +152,8 @@ static void totals(Code *x)
     x->b = x->t = code_int(x, 0);
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
-        const KirExpr *sum =
-            kir_array(x->kir, k_local(x->k, "sum", id), code_real(x),
-                      code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
+        const KirExpr *sum = kir_array(x->kir, k_local(x->k, "sum", id), code_real(x),
+                                       code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
         KirOpen parts =
             code_for(x, names_fresh(&x->k->locals, "part"), code_int(x, 0), chunks, code_int(x, 1), &chunk);
         KirOpen adds = open_columns(x, &at, &lane);

@@ -111,9 +111,8 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept)
         const KirExpr *lane;
         ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
         bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
-        sums[i - begin] =
-            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x),
-                      code_int(x, CPU_LANES), true);
+        sums[i - begin] = kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x),
+                                    code_int(x, CPU_LANES), true);
         if (zeros)
             continue;
         KirOpen loop =

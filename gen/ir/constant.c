@@ -7,12 +7,15 @@
 #include "constant.h"
 #include "ops.h"
 
-typedef struct Known { NodeId array; const double *elements; } Known;
+typedef struct Known {
+    NodeId array;
+    const double *elements;
+} Known;
 typedef struct Evaluation {
     const Module *m;
-    int64_t *place;               /* per index: where it stands; -1: it is not bound */
+    int64_t *place; /* per index: where it stands; -1: it is not bound */
     Vec(Known) arrays;
-    int64_t left;                 /* values that may still be computed */
+    int64_t left; /* values that may still be computed */
 } Evaluation;
 
 static const Node *at(const Evaluation *e, NodeId id)
@@ -173,9 +176,18 @@ static bool value_of(Evaluation *e, NodeId id, double *out)
     if (--e->left < 0 || n.dep || n.step)
         return false;
     switch (n.kind) {
-    case N_CONST: *out = n.value; ok = true; break;
-    case N_SIZE: ok = n.size->is_const; *out = ok ? (double)n.size->value : 0; break;
-    case N_INDEX: ok = place_of(e, n.ix, &place); *out = ok ? (double)place : 0; break;
+    case N_CONST:
+        *out = n.value;
+        ok = true;
+        break;
+    case N_SIZE:
+        ok = n.size->is_const;
+        *out = ok ? (double)n.size->value : 0;
+        break;
+    case N_INDEX:
+        ok = place_of(e, n.ix, &place);
+        *out = ok ? (double)place : 0;
+        break;
     case N_MAP: ok = mapped(e, &n, out); break;
     case N_REDUCE: ok = reduced(e, &n, out); break;
     case N_ARRAY: ok = read_array(e, &n, id, out); break;

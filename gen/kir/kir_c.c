@@ -1,5 +1,5 @@
-/* kir_c.c: a kernel as a C function for the CPU. In comes a kernel that was verified, and has no
- * threads, parameters, shared memory or fragments; out goes text over the names of runtime/cpu/cell_cpu.h. A load or
+/* kir_c.c: a kernel as a C function for the CPU. In comes a kernel that was verified, and has no threads,
+ * parameters, shared memory or fragments; out goes text over the names of runtime/cpu/cell_cpu.h. A load or
  * store names the type that it finds in memory; numbers are `real` there, float or double. Nothing is
  * decided. */
 #include <math.h>

@@ -308,8 +308,8 @@ static int64_t most_of(const KirBlock *b, int parameter)
     return most;
 }
 
-/* Of a number, a parameter or a product of these, in the entry that the launch gives memory for, the first; 0:
- * it is none. */
+/* Of a number, a parameter or a product of these, in the entry that the launch gives memory for, the first;
+ * 0: it is none. */
 static int64_t most_elements(const Verify *v, const KirExpr *e)
 {
     if (e->kind == KX_BINARY && e->op == KB_MUL)

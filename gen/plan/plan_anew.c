@@ -23,8 +23,10 @@ enum { SLOTS_MEMORY = 8, SLOTS_CACHED = 2, MOST_TABLE = 1 << 16, MOST_TEXT = 48,
 typedef struct Made {
     Plan *p;
     const Phasing *of[2];
-    struct { Vec(NodeId) in; } *readers;      /* per node: the arrays that read it, forward's and then backward's */
-    bool *barred;                 /* per node: a reader needs it in memory */
+    struct {
+        Vec(NodeId) in;
+    } * readers; /* per node: the arrays that read it, forward's and then backward's */
+    bool *barred; /* per node: a reader needs it in memory */
 } Made;
 
 static bool varies_with_rows(const Plan *p, const Read *r)
@@ -146,16 +148,16 @@ static int operators(const Plan *p, NodeId id, Marks *seen)
     if (!marks_first(seen, id))
         return 0;
     if (plan_resolve(p, id, &r))
-        return !r.is_tensor && p->unstored[r.id] && !p->table[r.id]
-                   ? operators(p, at(p, r.id)->args[0], seen)
-                   : 0;
+        return !r.is_tensor && p->unstored[r.id] && !p->table[r.id] ? operators(p, at(p, r.id)->args[0], seen)
+                                                                    : 0;
     int slots = n->kind == N_MAP ? op_table[n->op].cost : 0;
     for (int i = 0; i < n->nargs; i++)
         slots += operators(p, n->args[i], seen);
     return slots;
 }
 
-/* To make an element: its operators, and reads that the reader (-1: a kernel of its own) does not do itself. */
+/* To make an element: its operators, and reads that the reader (-1: a kernel of its own) does not do
+ * itself. */
 static int slots_to_make(const Plan *p, NodeId array, NodeId reader)
 {
     Marks *seen = marks_begin(p->m);
@@ -288,12 +290,16 @@ bool find_unstored(Plan *p, const Phasing *f, const Phasing *b)
 /* ---- values that backward makes once more ---- */
 
 /* Who reads a value or a tensor in backward: the use, and the next one in its list. */
-typedef struct Reader { NodeId id; const Use *use; int next; } Reader;
+typedef struct Reader {
+    NodeId id;
+    const Use *use;
+    int next;
+} Reader;
 typedef struct Readers {
     Vec(Reader) all;
-    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: it is not
+    int *first; /* per node, then per tensor: 1 + the first of its list; 0: it is not
                                    * read */
-    bool *replays;                /* per array: what is only replayed reads it */
+    bool *replays; /* per array: what is only replayed reads it */
 } Readers;
 
 static int reader_key(const Plan *p, const Read *r)
@@ -304,7 +310,8 @@ static int reader_key(const Plan *p, const Read *r)
 static Readers find_readers(const Phasing *b)
 {
     const Plan *p = b->p;
-    Readers r = { .first = plan_alloc(p, sizeof *r.first, p->n_nodes + p->m->tensors.len), .replays = plan_alloc(p, 1, p->n_nodes) };
+    Readers r = { .first = plan_alloc(p, sizeof *r.first, p->n_nodes + p->m->tensors.len),
+                  .replays = plan_alloc(p, 1, p->n_nodes) };
     for (NodeId id = 0; id < p->n_nodes; id++) {
         const Uses *uses = &b->uses[id];
         for (int i = 0; b->needed[id] && i < uses->len; i++) {
@@ -329,8 +336,8 @@ static bool read_behind_too(const Phasing *b, const Readers *readers, NodeId arr
     const Plan *p = b->p;
     for (int i = readers->first[reader_key(p, r)]; i; i = readers->all.data[i - 1].next) {
         const Reader *x = &readers->all.data[i - 1];
-        if (x->id != array && b->g->phase[x->id] == PHASE_AFTER && at(p, x->id)->naxes == at(p, array)->naxes &&
-            !x->use->read.step)
+        if (x->id != array && b->g->phase[x->id] == PHASE_AFTER &&
+            at(p, x->id)->naxes == at(p, array)->naxes && !x->use->read.step)
             return true;
     }
     return false;
@@ -355,7 +362,8 @@ static bool made_of_what_is_read(const Phasing *b, const Readers *readers, const
     const Plan *p = b->p;
     Uses uses = plan_uses(p, id);
     int left = 24;
-    bool ok = uses.len > 0 && few_nodes(p, at(p, at(p, id)->args[0])->kind == N_MAP ? at(p, id)->args[0] : id, &left);
+    bool ok = uses.len > 0 &&
+              few_nodes(p, at(p, at(p, id)->args[0])->kind == N_MAP ? at(p, id)->args[0] : id, &left);
     for (int i = 0; i < uses.len && ok; i++) {
         const Read *r = &uses.data[i].read;
         ok = !r->step && ((!r->is_tensor && p->anew[r->id]) ||
@@ -365,7 +373,8 @@ static bool made_of_what_is_read(const Phasing *b, const Readers *readers, const
     return ok;
 }
 
-/* Behind the walk it is read by elements or rows only, at the element's own place. elsewhere: before or in the walk too. */
+/* Behind the walk it is read by elements or rows only, at the element's own place. elsewhere: before or in
+ * the walk too. */
 static bool read_behind(const Phasing *b, const Readers *readers, NodeId array, bool *elsewhere)
 {
     const Plan *p = b->p;
@@ -378,15 +387,15 @@ static bool read_behind(const Phasing *b, const Readers *readers, NodeId array, 
         if (b->g->phase[id] != PHASE_AFTER)
             continue;
         read = true;
-        if (!readers->all.data[i - 1].use->plain || p->rounded[id] || sums_over_batch(p, id) || past_sums(p, id) ||
-            contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
+        if (!readers->all.data[i - 1].use->plain || p->rounded[id] || sums_over_batch(p, id) ||
+            past_sums(p, id) || contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
             return false;
     }
     return read;
 }
 
-/* What elements behind backward's walk would read of forward, and can make of what they read anyway, is made there. What
- * nobody else reads forward need not save. */
+/* What elements behind backward's walk would read of forward, and can make of what they read anyway, is
+ * made there. What nobody else reads forward need not save. */
 bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
 {
     bool any = false, *elsewhere = plan_alloc(p, 1, p->n_nodes);

@@ -49,7 +49,8 @@ static void put_table(const Plan *p, NodeId array, const char *memory, Buf *out)
     const Node *a = &p->m->nodes.data[array];
     int64_t n = count_of(p, array);
     buf_f(out, "/* %s */\nstatic %sconst %s cell_table_%08" PRIx32 "[%" PRId64 "] = {",
-          a->name ? a->name : "constants", memory, p->compute == DT_F64 ? "double" : "float", table_number(p, array), n);
+          a->name ? a->name : "constants", memory, p->compute == DT_F64 ? "double" : "float",
+          table_number(p, array), n);
     for (int64_t i = 0; i < n; i++) {
         buf_f(out, i % 8 == 0 ? "\n    " : " ");
         put_number(p, p->table[array][i], out);

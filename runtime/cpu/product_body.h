@@ -306,7 +306,7 @@ static cell_status NAME(few)(const cell_gemm_call *call, int64_t batch, const ce
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a product");
     for (int64_t i = 0; i < call->m; i++)
         NAME(read)
-        (a + i * call->k, 1, NAME(at)(&call->a, batch, i, 0), call->a.dtype, call->a.col_stride, call->k);
+    (a + i * call->k, 1, NAME(at)(&call->a, batch, i, 0), call->a.dtype, call->a.col_stride, call->k);
     if (call->b.row_stride == 1 && call->b.col_stride != 1)
         return cell_pool_run(NAME(dots), &x, call->n, each, sizeof(REAL) * (size_t)call->k, run->threads,
                              err);

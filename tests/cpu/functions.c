@@ -1,6 +1,6 @@
-/* The elementary functions of kernels for the CPU (runtime/cpu/cell_cpu_elementary.h) against the C library in a wider
- * type, over ordinary and extreme arguments: within 3 ulp, the same infinities, zeros and NaN, and as a vector bit by bit
- * what they are as numbers. In: CELL_CPU_DOUBLE. Out: `N passed, N failed`. */
+/* The elementary functions of kernels for the CPU (runtime/cpu/cell_cpu_elementary.h) against the C library
+ * in a wider type, over ordinary and extreme arguments: within 3 ulp, the same infinities, zeros and NaN,
+ * and as a vector bit by bit what they are as numbers. In: CELL_CPU_DOUBLE. Out: `N passed, N failed`. */
 #include "cell_cpu.h"
 #include "cell_cpu_vector.h"
 
@@ -46,7 +46,8 @@ static wide exact_logsigmoid(wide x)
     return (x < 0 ? x : 0) - WIDE(log1p)(WIDE(exp)(-WIDE(fabs)(x)));
 }
 
-/* Is y what the true value rounds to, up to a few units of its last place? Below the normal numbers, of the least one. */
+/* Is y what the true value rounds to, up to a few units of its last place? Below the normal numbers, of the
+ * least one. */
 static int is_near(real y, wide exact)
 {
     real nearest = (real)exact, size = (real)fabs((double)nearest);

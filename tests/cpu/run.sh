@@ -1,7 +1,8 @@
 #!/bin/bash
-# The cpu backend: elementary functions; instances of every kind of kernel against the reference in double (ladder/), bit by bit
-# the same with 1, 2 and 5 threads, and where a product of a step is packed once. FULL=1: all specs, in all types. ONLY: a regular
-# expression on the instances' names, without the functions.
+# The cpu backend: elementary functions; instances of every kind of kernel against the reference in double
+# (ladder/), bit by bit the same with 1, 2 and 5 threads, and where a product of a step is packed once.
+# FULL=1: all specs, in all types. ONLY: a regular expression on the instances' names, without the
+# functions.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -93,7 +94,8 @@ count() { # log, what: adds its last line's numbers
 
 dir=$work
 compile "$work/threads.o" -O1 "$here/threads.c" || { cat "$work/log"; echo "0 passed, 1 failed"; exit 1; }
-# Elementary functions, in both types, with what every machine of the architecture has and with what this one has.
+# Elementary functions, in both types, with what every machine of the architecture has and with what this
+# one has.
 for type in 0 1; do
     for arch in "" -march=native; do
         [[ -z ${ONLY:-} ]] || continue

@@ -1,8 +1,9 @@
 #!/bin/bash
 # What `cellc explain NAME.cell` warns of is exactly NAME.err (`run.sh --bless` writes these anew: read each
-# as a user would). Where there is NAME_fast.cell, it has what the notes of NAME say to write, nothing is said of
-# it, and another schedule takes it, or its steps start fewer kernels. Then how such warnings are turned off,
-# and that no other command says them more than once; and which values are kept, and which are made anew.
+# as a user would). Where there is NAME_fast.cell, it has what the notes of NAME say to write, nothing is
+# said of it, and another schedule takes it, or its steps start fewer kernels. Then how such warnings are
+# turned off, and that no other command says them more than once; and which values are kept, and which are
+# made anew.
 set -u
 cd "$(dirname "$0")" || exit 1
 root=$(cd ../.. && pwd)
@@ -84,8 +85,8 @@ ok "cellc emit without kernels says nothing"
 "$cellc" explain norm.cell --diagnostics json 2>&1 >/dev/null |
     grep -q '^{"level": "performance warning", .*"notes": .*not gemm'
 ok "as JSON it has its kind, and its notes"
-# values/: what is made anew where it is read, and what is kept, by the cost of either. A value has the same plan under
-# a name as written out, and no memory grows with its elements.
+# values/: what is made anew where it is read, and what is kept, by the cost of either. A value has the same
+# plan under a name as written out, and no memory grows with its elements.
 for cell in named written dear; do
     "$cellc" explain "values/$cell.cell" --all --schedule steps >"$work/$cell" 2>&1
     grep -E '^ +[0-9]+ +(before|during|after) |^  (reserve|workspace) ' "$work/$cell" | grep -v ' - ' |

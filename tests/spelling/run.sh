@@ -74,8 +74,8 @@ cell 'sum[j] R[i,j] * h[j] + sum[d] Q[i,d] * z[d] * h[i]' '' >"$work/a.cell"
 cell 'sum[j] R[i,j] * h[j] + h[i] * sum[d] Q[i,d] * z[d]' '' >"$work/b.cell"
 compare 'sum[d] Q[i,d] * z[d] * h[i]'
 
-# Cells as papers have them (cell paper) and as one would write them for the compiler (cell plain): both right by the evaluator,
-# and with the same operations, but for those that are done once in a call.
+# Cells as papers have them (cell paper) and as one would write them for the compiler (cell plain): both
+# right by the evaluator, and with the same operations, but for those that are done once in a call.
 result() { # status, message
     if [[ $1 == 0 ]]; then
         passed=$((passed + 1))
@@ -112,9 +112,9 @@ done
 
 # ---- params apart, or stacked
 
-# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk; the operations of a
-# step, and of what is done for all steps the products, each with a number. Beside a walk on chip (tile) those stay
-# apart, since there one product was slower (docs/fast-cells.md).
+# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk; the
+# operations of a step, and of what is done for all steps the products, each with a number. Beside a walk on
+# chip (tile) those stay apart, since there one product was slower (docs/fast-cells.md).
 kernels() {
     grep -E '^schedule |^ +one kernel walks' "$1"
     awk '/^schedule tile/ { on_chip = 1 }
@@ -200,7 +200,8 @@ e82 - W_kvqm=4*N
 e84 - W_kvqm=4*N
 END
 
-# Cells with params apart (paper), the same with a definition that lays them together (laid), and stacked (plain).
+# Cells with params apart (paper), the same with a definition that lays them together (laid), and stacked
+# (plain).
 for file in tests/spelling/stacked/*.cell; do
     grep -q 'cell paper' "$file" || continue
     for dtype in f32 bf16; do
@@ -217,7 +218,8 @@ $(sed 's/^/    /' "$work/diff")"
     same_values "$file" "$file:paper" "$file:laid"
 done
 
-# Random cells of gates: N of them (4, with FULL=1 100) from SEED (1), as somebody might write them, and stacked.
+# Random cells of gates: N of them (4, with FULL=1 100) from SEED (1), as somebody might write them, and
+# stacked.
 first=${SEED:-1} many=4
 [[ -n ${FULL:-} ]] && many=100
 for ((seed = first; seed < first + ${N:-$many}; seed++)); do

@@ -515,9 +515,9 @@ static const Reason *cut(Module *m)
     return why;
 }
 
-/* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of which
- * one has CHUNK_PAYS_WIDE elements, whatever goes with it (mLSTM, DeltaProduct); else one state with one update
- * in a step and one read, from as many elements as were measured. In f64 nothing was. */
+/* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states
+ * of which one has CHUNK_PAYS_WIDE elements, whatever goes with it (mLSTM, DeltaProduct); else one state
+ * with one update in a step and one read, from as many elements as were measured. In f64 nothing was. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);

@@ -11,12 +11,12 @@
 enum { CHUNK_THREADS = 128, CHUNK_KEYS = 256, CHUNK_PADDED = 5 };
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
-/* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks take the
- * call. Measured on an H200 (bench/results/h200-chunk.txt), forward and backward, against tile. In bf16, 64 x 64 with
- * 2048 steps 1.2 to 1.4 times as fast, but 0.6 and 0.9 where a row has a gate for each key and a correction: so 64 x
- * 128 there; 128 x 128 5 to 10 times. In f32, 128 x 128 3.2 times, 64 x 64 0.8. 128 x 128 with 256 steps as fast
- * (forward alone twice), with 16 half as fast; states of less than 64 x 128 were not measured in shorter calls than
- * of 2048 steps. */
+/* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
+ * take the call. Measured on an H200 (bench/results/h200-chunk.txt), forward and backward, against tile. In
+ * bf16, 64 x 64 with 2048 steps 1.2 to 1.4 times as fast, but 0.6 and 0.9 where a row has a gate for each
+ * key and a correction: so 64 x 128 there; 128 x 128 5 to 10 times. In f32, 128 x 128 3.2 times, 64 x 64
+ * 0.8. 128 x 128 with 256 steps as fast (forward alone twice), with 16 half as fast; states of less than 64
+ * x 128 were not measured in shorter calls than of 2048 steps. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128,         /* bf16, a gate for each key and a correction */

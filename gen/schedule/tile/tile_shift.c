@@ -7,8 +7,16 @@
 
 /* The indices of such vectors, so that equal ones are one value: by place and extent; OTHER_SIDE: of what
  * is summed over. */
-typedef struct Fresh { int place; const Poly *extent; IndexId index; } Fresh;
-typedef struct Shift { const Tile *t; Vec(Fresh) fresh; bool any; } Shift;
+typedef struct Fresh {
+    int place;
+    const Poly *extent;
+    IndexId index;
+} Fresh;
+typedef struct Shift {
+    const Tile *t;
+    Vec(Fresh) fresh;
+    bool any;
+} Shift;
 
 enum { OTHER_SIDE = -1 };
 
@@ -51,8 +59,8 @@ static NodeId shared(Shift *s, NodeId value, const IndexId *axes, int n, int chi
 {
     const Tile *t = s->t;
     Module *m = t->m;
-    const char *name = read->kind == N_LOAD ? m->tensors.data[read->tensor].name
-                                            : m->nodes.data[read->args[0]].name;
+    const char *name =
+        read->kind == N_LOAD ? m->tensors.data[read->tensor].name : m->nodes.data[read->args[0]].name;
     bool row = extent(m, axes[chip])->value == t->rows;
     IndexId other = fresh_index(s, OTHER_SIDE, poly_const(m, row ? t->cols : t->rows));
     NodeId first = node_map2(m, OP_EQ, node_index(m, ix_index(m, other)), node_size(m, poly_const(m, 0)));
