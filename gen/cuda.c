@@ -170,7 +170,8 @@ static Plan *plan_long_unasked(const Module *lowered, const char *name, const Pl
     const Schedule *s = schedule_that_cuts();
     int said = c->diags.len, errors = c->errors;
     bool in_memory = first->schedule->last_resort;
-    if (!(first->schedule->on_chip || in_memory) || memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
+    if (!(first->schedule->on_chip || in_memory) ||
+        memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
         return NULL;
     Module *step = compile_lowered(lowered, step_passes);
     Plan *p = step && !s->cut(step) && s->pays(step, first->request->dtype, in_memory)

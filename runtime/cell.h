@@ -42,8 +42,8 @@ typedef enum cell_backend_kind {
     CELL_BACKEND_AUTO, /* CELL_BACKEND if set, else cuda when a device can be used, else cpu */
     CELL_BACKEND_CUDA,
     CELL_BACKEND_REFERENCE, /* the generated plain C, in host memory */
-    CELL_BACKEND_EMULATED,  /* the generated kernels on the CPU; only where an emulator is linked in */
-    CELL_BACKEND_CPU        /* kernels for the CPU, on threads; the reference where the library has none */
+    CELL_BACKEND_EMULATED, /* the generated kernels on the CPU; only where an emulator is linked in */
+    CELL_BACKEND_CPU /* kernels for the CPU, on threads; the reference where the library has none */
 } cell_backend_kind;
 
 enum {

@@ -34,8 +34,8 @@ typedef struct cell_launch {
     const cell_kernel *kernel; /* symbol, name, threads, cluster, cooperative */
     uint32_t grid[3];          /* each at least 1 */
     int32_t threads;           /* per block */
-    size_t smem;               /* dynamic shared memory, bytes; on the CPU scratch memory of a thread */
-    int64_t items, grain;      /* of a kernel for the CPU, in place of the grid and threads */
+    size_t smem; /* dynamic shared memory, bytes; on the CPU scratch memory of a thread */
+    int64_t items, grain; /* of a kernel for the CPU, in place of the grid and threads */
     const cell_kernel_args *args;
 } cell_launch;
 

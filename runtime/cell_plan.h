@@ -297,7 +297,7 @@ typedef struct cell_desc {
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
     int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
     const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
-    const struct cell_desc *cpu;  /* the same with plans and kernels for the CPU; NULL: there are none */
+    const struct cell_desc *cpu; /* the same with plans and kernels for the CPU; NULL: there are none */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

@@ -120,7 +120,8 @@ static cell_status check_place(cell_context *ctx, const cell_desc *desc, const S
 
 /* Kernels of GPUs load vectors of 16 bytes, and what they share lies apart by whole lines of memory. C for the
  * CPU says nothing of how its elements lie. */
-static int is_plain(const cell_context *ctx) {
+static int is_plain(const cell_context *ctx)
+{
     return !ctx->backend->launch || ctx->backend->kind == CELL_BACKEND_CPU;
 }
 

@@ -103,7 +103,7 @@ static cell_status create_on(cell_context **out, const cell_backend *backend, in
 
 /* The backend that the environment asks for; an unknown word is an error, not a default. */
 static cell_status backend_from_environment(cell_backend_kind *kind, cell_error *err) {
-    static const char *const words[] = {"auto", "cuda", "reference", "emulated", "cpu"};
+    static const char *const words[] = { "auto", "cuda", "reference", "emulated", "cpu" };
     const char *word = getenv("CELL_BACKEND");
     if (!word || !*word)
         return CELL_OK;
@@ -157,8 +157,7 @@ static cell_status create(cell_context **out, cell_backend_kind kind, int device
         return create_on(out, cell_reference_backend(), device, err);
     case CELL_BACKEND_EMULATED:
         return create_on(out, cell_emulated_backend(), device, err);
-    case CELL_BACKEND_CPU:
-        return create_on(out, cell_cpu_backend(), device, err);
+    case CELL_BACKEND_CPU: return create_on(out, cell_cpu_backend(), device, err);
     }
     return cell_fail(err, CELL_BAD_ARGUMENT, "%d is no backend", (int)kind);
 }
@@ -247,7 +246,8 @@ cell_status cell_context_set_stream(cell_context *ctx, void *stream) {
     return status;
 }
 
-cell_status cell_context_set_threads(cell_context *ctx, int threads) {
+cell_status cell_context_set_threads(cell_context *ctx, int threads)
+{
     cell_status status = cell_context_check(ctx);
     if (status == CELL_OK && threads < 0)
         return cell_fail(&ctx->error, CELL_BAD_ARGUMENT,

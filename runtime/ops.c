@@ -148,7 +148,8 @@ static int left_out(const cell_run *run, const cell_operand *operand) {
 }
 
 /* A param, which no operation writes to, at a place that is the same in all turns of a loop. */
-static int is_fixed(const cell_run *run, const cell_operand *operand) {
+static int is_fixed(const cell_run *run, const cell_operand *operand)
+{
     const cell_buffer *buffer = &run->plan->buffers[operand->at.buffer];
     if (buffer->origin != CELL_FROM_ARG || run->list[buffer->index].role != CELL_ROLE_VALUE ||
         run->desc->tensors[run->list[buffer->index].tensor].kind != CELL_PARAM)
@@ -213,7 +214,7 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
     if (kernel->n_refs > CELL_MAX_PTRS)
         return wrong_plan(run, op->name, "more pointers than a kernel takes");
     for (int i = 0; i < kernel->n_refs; i++) {
-        Place place = {0};
+        Place place = { 0 };
         cell_status status = locate(run, op->name, &kernel->refs[i], &place);
         if (status != CELL_OK)
             return status;
@@ -230,7 +231,8 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
 }
 
 /* Items are not cut to what hardware takes. */
-static cell_status cpu_launch(const cell_run *run, const cell_op *op, cell_launch *launch) {
+static cell_status cpu_launch(const cell_run *run, const cell_op *op, cell_launch *launch)
+{
     int64_t scratch = 0;
     cell_status status = cell_run_eval(run, op->u.kernel.grid[0], 1, &launch->items);
     if (status == CELL_OK)

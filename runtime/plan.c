@@ -36,7 +36,8 @@ static Direction direction_of(const cell_desc *desc, char which) {
 }
 
 /* A description for the CPU has no reference. */
-static int is_reference(const cell_context *ctx, const cell_desc *desc) {
+static int is_reference(const cell_context *ctx, const cell_desc *desc)
+{
     return ctx && (!ctx->backend->launch || (ctx->backend->kind == CELL_BACKEND_CPU && desc->ref_forward));
 }
 
@@ -85,7 +86,8 @@ static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *
 }
 
 /* The plans for the CPU, or, where the library has none, those whose reference is called. */
-static const cell_desc *for_cpu(cell_context *ctx, const cell_desc *desc) {
+static const cell_desc *for_cpu(cell_context *ctx, const cell_desc *desc)
+{
     if (!desc->cpu && ctx->verbose && ctx->smaller_said != desc)
         fprintf(stderr, "cell: %s: the library has no kernels for the CPU: taking the reference\n",
                 desc->key);

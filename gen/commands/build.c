@@ -58,7 +58,7 @@ typedef struct Build {
     const char *objects;          /* a temporary directory */
     const char *include, *lib;    /* of the runtime */
     const char *nvcc;             /* NULL: without kernels in the library */
-    const char *cpu;              /* --cpu: "native", "portable"; NULL: no kernels for the CPU */
+    const char *cpu; /* --cpu: "native", "portable"; NULL: no kernels for the CPU */
     bool apart;                   /* somebody else compiles NAME.cu */
     bool archive;                 /* --static: libNAME.a */
     const char *archs;            /* "80 90", or "native" */
@@ -749,7 +749,8 @@ int cmd_build(int argc, char **argv)
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "--static", NULL, OPT_FLAG, &b.archive, "make libNAME.a, to be linked into programs" },
         { "--cpu", "FOR", OPT_STRING, &b.cpu, "kernels for the CPU: native, portable or none (none)" },
-        { "--kernels-apart", NULL, OPT_FLAG, &b.apart, "without nvcc: NAME.cu is for NVRTC, its image for the context" },
+        { "--kernels-apart", NULL, OPT_FLAG, &b.apart,
+          "without nvcc: NAME.cu is for NVRTC, its image for the context" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };

@@ -16,17 +16,15 @@
 #include "reference/reference.h"
 #include "tune.h"
 
-const Emitter emitters[] = {
-    { "header", ".h", GEN_ALWAYS, emit_header, SIDE_NONE },
-    { "c", "_ref.c", GEN_ALWAYS, emit_c, SIDE_NONE },
-    { "host", ".c", GEN_HOST, emit_host, SIDE_NONE },
-    { "plan", ".c", GEN_CUDA, NULL, SIDE_PLAN },
-    { "cuda", ".cu", GEN_CUDA, NULL, SIDE_KERNELS },
-    { "cpu", "_cpu.c", GEN_CPU, NULL, SIDE_CPU },
-    { "manifest", ".json", GEN_ALWAYS, emit_manifest, SIDE_NONE },
-    { "ir", NULL, GEN_ALWAYS, ir_print, SIDE_NONE },
-    { NULL, NULL, GEN_ALWAYS, NULL, SIDE_NONE }
-};
+const Emitter emitters[] = { { "header", ".h", GEN_ALWAYS, emit_header, SIDE_NONE },
+                             { "c", "_ref.c", GEN_ALWAYS, emit_c, SIDE_NONE },
+                             { "host", ".c", GEN_HOST, emit_host, SIDE_NONE },
+                             { "plan", ".c", GEN_CUDA, NULL, SIDE_PLAN },
+                             { "cuda", ".cu", GEN_CUDA, NULL, SIDE_KERNELS },
+                             { "cpu", "_cpu.c", GEN_CPU, NULL, SIDE_CPU },
+                             { "manifest", ".json", GEN_ALWAYS, emit_manifest, SIDE_NONE },
+                             { "ir", NULL, GEN_ALWAYS, ir_print, SIDE_NONE },
+                             { NULL, NULL, GEN_ALWAYS, NULL, SIDE_NONE } };
 
 static const CommandHelp help = {
     .name = "emit",
@@ -73,7 +71,7 @@ static bool plan_kernels(Generated *g, const Module *lowered)
 
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
 {
-    *g = (Generated) { .c = c };
+    *g = (Generated){ .c = c };
     g->kernels.arena = g->tables.arena = g->cpu_text.arena = c->arena;
     Module *lowered = compile(c, spec, front_passes);
     g->lowered = lowered;
@@ -225,8 +223,10 @@ int cmd_emit(int argc, char **argv)
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
-        rc = usage_error(&help, "there is no kind '%s'; there are c, cuda, header, host, plan, cpu, manifest "
-                                "and ir", kind);
+        rc = usage_error(&help,
+                         "there is no kind '%s'; there are c, cuda, header, host, plan, cpu, manifest "
+                         "and ir",
+                         kind);
     if (rc < 0 && c->archs)
         rc = archs_check(&help, c->archs);
     if (rc < 0 && (c->schedule || c->tuned) && (dir ? no_cuda : !e->side))

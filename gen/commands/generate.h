@@ -8,9 +8,9 @@ struct Plan;
 
 typedef enum {
     GEN_ALWAYS,
-    GEN_HOST,                     /* only where there are no kernels */
-    GEN_CUDA,                     /* only where there are */
-    GEN_CPU                       /* where there are kernels for the CPU */
+    GEN_HOST, /* only where there are no kernels */
+    GEN_CUDA, /* only where there are */
+    GEN_CPU /* where there are kernels for the CPU */
 } GenWhen;
 
 /* The device's side: the kernels, and the tables and functions that run them. */
@@ -32,7 +32,7 @@ typedef struct Generated {
     Module *m;                    /* differentiated, as the reference has it */
     const Module *lowered;        /* as the front end made it */
     struct Plan *plan;            /* of the kernels; NULL without */
-    struct Plan *cpu;             /* of those for the CPU (generate_cpu); NULL without */
+    struct Plan *cpu; /* of those for the CPU (generate_cpu); NULL without */
     Buf cpu_text;
     const char *tuned;            /* what is to be said of a schedule that was measured; NULL: it is the planner's */
     Buf kernels, tables;          /* the plan's two sides, printed together when one is first asked for */

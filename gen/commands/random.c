@@ -20,12 +20,15 @@ static const CommandHelp random_help = {
     .reads = true,
     .arguments = "",
     .summary = "print a random cell, or check many against the evaluator",
-    .about =
-        "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a derivative that is no\n"
-        "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is compiled and\n"
-        "compared with the evaluator; one that fails is made smaller for as long as it fails in the same way, and\n"
-        "kept in the directory of --keep. With --linear they are linear in their states, which are matrices:\n"
-        "many of those can be walked several steps at a time.",
+    .about = "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a "
+             "derivative that is no\n"
+             "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is "
+             "compiled and\n"
+             "compared with the evaluator; one that fails is made smaller for as long as it fails in the "
+             "same way, and\n"
+             "kept in the directory of --keep. With --linear they are linear in their states, which are "
+             "matrices:\n"
+             "many of those can be walked several steps at a time.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -266,17 +269,18 @@ int cmd_random(int argc, char **argv)
     bool linear = false;
     const char *keep = NULL, *operands[argc + 1];
     const OptionSpec table[] = {
-        {"--seed", "S", OPT_INT, &seed, "of the first cell (1)"},
-        {"--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in states that are matrices"},
-        {"--check", "N", OPT_INT, &check, "check N cells instead of printing one"},
-        {"--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller"},
-        {NULL, NULL, OPT_FLAG, NULL, NULL},
+        { "--seed", "S", OPT_INT, &seed, "of the first cell (1)" },
+        { "--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in states that are matrices" },
+        { "--check", "N", OPT_INT, &check, "check N cells instead of printing one" },
+        { "--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller" },
+        { NULL, NULL, OPT_FLAG, NULL, NULL },
     };
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
         const char *dir = scratch_make(c, "random");
-        rc = !dir ? 1 : check < 0 ? print_one(c, seed, linear, dir)
-                       : check_many(seed, check, linear, dir, keep);
+        rc = !dir        ? 1
+             : check < 0 ? print_one(c, seed, linear, dir)
+                         : check_many(seed, check, linear, dir, keep);
         if (dir)
             scratch_remove(dir);
     }

@@ -165,7 +165,8 @@ static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
         const Factors f = factors_of(m, node_subst(m, value, &along, &to, 1), false);
         NodeId part = -1;
         for (int k = 0; k < f.all.len; k++)
-            part = times_factor(m, part, (Factor){ branch_taken(m, f.all.data[k].value), f.all.data[k].divides });
+            part = times_factor(m, part,
+                                (Factor){ branch_taken(m, f.all.data[k].value), f.all.data[k].divides });
         t->found = false;
         NodeId total = total_of(t, f.negative ? node_map1(m, OP_NEG, part) : part);
         bool product = t->found || one;

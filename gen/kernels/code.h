@@ -35,7 +35,10 @@ typedef struct Prefetch {
 } Prefetch;
 
 /* A pointer to a table of constants, by its number (plan_table.c). */
-typedef struct CodeTable { int64_t number; KirVar *pointer; } CodeTable;
+typedef struct CodeTable {
+    int64_t number;
+    KirVar *pointer;
+} CodeTable;
 
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
@@ -66,25 +69,25 @@ typedef struct Code {
      * after the loop over the neighbours. Where not all of Kernel.multiples are known to be multiples of
      * the width, the kernel has n as a parameter, and runs with 1 when they are not. */
     const KirExpr *n;
-    int64_t enough;               /* and rows times elements must be so many; 0: any */
-    bool wide;                    /* inside of such a loop: */
-    const KirVar *along;          /* that index */
-    const KirExpr *u, *first;     /* the number of the neighbour, and the first one */
-    bool at_first;                /* what is built is for that */
+    int64_t enough; /* and rows times elements must be so many; 0: any */
+    bool wide; /* inside of such a loop: */
+    const KirVar *along; /* that index */
+    const KirExpr *u, *first; /* the number of the neighbour, and the first one */
+    bool at_first; /* what is built is for that */
     KirBlock hoists, loads, inner, stores;
-    KirBlock *outside;            /* where the builder stood */
+    KirBlock *outside; /* where the builder stood */
     KirOpen neighbours;
     Vec(CodeVector) vectors;
-    Vec(int) here;                /* vectors of this loop */
+    Vec(int) here; /* vectors of this loop */
     Vec(Hoisted) hoisted;
     NodeId hoisting;
     /* Reads in front of what needs them (kernels_early.c). */
-    bool one_step;                /* the step comes from outside */
-    bool gathers;                 /* reads go before everything else of the element: */
+    bool one_step; /* the step comes from outside */
+    bool gathers; /* reads go before everything else of the element: */
     KirBlock gathered;
     Vec(CodeRead) reads;
     /* Reads of several elements along an axis at a time, `together` of them, of which j is the number. */
-    const KirVar *batch;          /* the index along that axis, or NULL */
+    const KirVar *batch; /* the index along that axis, or NULL */
     const KirExpr *together, *j;
     KirBlock batched, batch_arrays;
     int batch_reads;
@@ -94,7 +97,7 @@ typedef struct Code {
 /* ---- kernels_code.c */
 
 Code *code_new(Kernel *k, const char *name);
-Code *code_of_group(Kernel *k);                    /* the group's kernel */
+Code *code_of_group(Kernel *k); /* the group's kernel */
 /* The kernel, cleaned and checked. */
 Kir *code_end(Code *x);
 /* Begins what an entry of the kernel does: sizes are its own from then on. */
@@ -142,15 +145,15 @@ void code_column_term(Code *x, NodeId id, const KirExpr *sum);
 /* ---- kernels_wide.c */
 
 typedef struct CodeLoop {
-    IndexId along;                /* the index that runs */
+    IndexId along; /* the index that runs */
     const Poly *extent;
-    const KirExpr *first;         /* the thread's number among those that share the loop */
-    const KirExpr *step;          /* and how many they are */
+    const KirExpr *first; /* the thread's number among those that share the loop */
+    const KirExpr *step; /* and how many they are */
     void (*body)(Code *x, void *data);
     void *data;
-    const IndexId *outer;         /* axes before that index, so that the loop is over all elements; or NULL */
+    const IndexId *outer; /* axes before that index, so that the loop is over all elements; or NULL */
     int n_outer;
-    const KirExpr *elements;      /* and how many these are */
+    const KirExpr *elements; /* and how many these are */
 } CodeLoop;
 
 /* In vectors where something is contiguous along the index. */
@@ -208,7 +211,7 @@ const KirExpr *code_value(Code *x, NodeId body, Named *named);
 void code_forget(Code *x, Named *named);
 /* The value of an array's element at the indices in scope, as a local; stored where it is kept. */
 void code_array(Code *x, NodeId id, Named *kept);
-const KirExpr *code_half_row(Code *x, const KirExpr *t);          /* of what is carried, at this step */
+const KirExpr *code_half_row(Code *x, const KirExpr *t); /* of what is carried, at this step */
 const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead);
 const KirExpr *code_row_of(Code *x, const Storage *st);
 /* Of element `within` of a row. */

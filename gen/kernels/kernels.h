@@ -260,8 +260,9 @@ IndexId k_readers_step(Module *m, Read *r);
 Read k_past(Module *m, const Read *of);            /* of a history, in place of a step before the call */
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
-void k_element(Kernel *k, NodeId id, Named *kept);   /* one of its arrays, at axes that are bound; forgotten with `kept` */
-void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
+void k_element(Kernel *k, NodeId id,
+               Named *kept); /* one of its arrays, at axes that are bound; forgotten with `kept` */
+void k_map_body(Kernel *k); /* the arrays of a MAP group at the indices in scope */
 /* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
 void k_store_value(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
@@ -270,9 +271,9 @@ bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
 bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
-bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent);        /* an index, likewise */
-bool k_known_before(const Kernel *k, const Read *r);            /* of all steps, before the walk */
-bool k_has_table(Kernel *k, const Read *r);        /* of constants: it is read there, by its table_number */
+bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent); /* an index, likewise */
+bool k_known_before(const Kernel *k, const Read *r); /* of all steps, before the walk */
+bool k_has_table(Kernel *k, const Read *r); /* of constants: it is read there, by its table_number */
 bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
 const char *k_leaf(ExprPrinter *e, NodeId id);
 const char *k_known(ExprPrinter *e, NodeId id);

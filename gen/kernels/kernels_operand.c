@@ -176,8 +176,8 @@ static const KirExpr *first_state(Code *x, TensorId t, const Poly *n, const IxEx
 }
 
 /* A state at the row that it is saved in, or as the walk began: which it is, is the same for all elements. */
-static const KirExpr *load_chosen(Code *x, const KirExpr *saved, const KirExpr *row, TensorId t, const Poly *n,
-                                  const IxExpr *e)
+static const KirExpr *load_chosen(Code *x, const KirExpr *saved, const KirExpr *row, TensorId t,
+                                  const Poly *n, const IxExpr *e)
 {
     const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0)), *size = code_size(x, n);
     const KirExpr *first = code_pointer(x, REF_INITIAL, t, x->k->p->compute);
@@ -260,7 +260,8 @@ static const KirExpr *table(Code *x, NodeId array)
             return kir_var(x->kir, x->tables.data[i].pointer);
     KirBlock *body = kir_enter(x->kir, &x->head);
     const char *name = names_fresh(&x->k->locals, "table");
-    const KirExpr *p = kir_let_as(x->kir, name, kir_global(code_real(x), false), kir_special(x->kir, KP_TABLE, number));
+    const KirExpr *p =
+        kir_let_as(x->kir, name, kir_global(code_real(x), false), kir_special(x->kir, KP_TABLE, number));
     kir_enter(x->kir, body);
     vec_push(x->kir->arena, &x->tables, ((CodeTable){ number, p->var }));
     return p;

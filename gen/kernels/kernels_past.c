@@ -20,7 +20,7 @@ typedef struct PastKernel {
     NodeId id;
     Node a, r;
     PastReads reads;
-    int tiles;                    /* the first so many of them are in shared memory, as many as fit; others are
+    int tiles; /* the first so many of them are in shared memory, as many as fit; others are
                                    * made where they are read */
     IndexId w;
     const char *extent;           /* elements of a row */

@@ -339,8 +339,9 @@ bool k_always_inside(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     for (int i = 0; i < r->nmap; i++)
-        if (!k_is_inside(k, r->map[i], r->is_tensor ? m->tensors.data[r->id].axes[i]
-                                                  : m->indices.data[m->nodes.data[r->id].axes[i]].extent))
+        if (!k_is_inside(k, r->map[i],
+                         r->is_tensor ? m->tensors.data[r->id].axes[i]
+                                      : m->indices.data[m->nodes.data[r->id].axes[i]].extent))
             return false;
     return true;
 }

@@ -39,8 +39,8 @@ typedef struct KirVar {
     const char *name;
     KirType type;
     bool changes;                 /* may be assigned to */
-    const KirExpr *count;         /* elements of an array; KS_REGISTERS: a number, or a parameter */
-    const KirExpr *rows;          /* KS_REGISTERS: an array of so many of these; or NULL */
+    const KirExpr *count; /* elements of an array; KS_REGISTERS: a number, or a parameter */
+    const KirExpr *rows; /* KS_REGISTERS: an array of so many of these; or NULL */
     /* For the passes: */
     int number;                   /* in order of declaration, from 1 on; 0: out of scope */
     int uses;
@@ -62,14 +62,21 @@ typedef enum {
 
 /* What a kernel gets and where a thread stands. */
 typedef enum {
-    KP_SIZE, KP_POINTER,          /* `whole` says which */
-    KP_TABLE,                     /* of constants, in the text in front of the kernels; `whole` is its name's number */
-    KP_STEP,                      /* its number */
-    KP_ADDS, KP_SAVES,            /* gradients are added; the call saves for backward */
-    KP_THREAD, KP_THREADS, KP_LANE, KP_WARP,
-    KP_BLOCK, KP_BLOCKS,          /* along axis `whole` of the grid */
-    KP_FIRST, KP_END,             /* of a kernel on the CPU, in place of threads: its items, [first, end) */
-    KP_SCRATCH,                   /* and memory of its own */
+    KP_SIZE,
+    KP_POINTER, /* `whole` says which */
+    KP_TABLE, /* of constants, in the text in front of the kernels; `whole` is its name's number */
+    KP_STEP, /* its number */
+    KP_ADDS,
+    KP_SAVES, /* gradients are added; the call saves for backward */
+    KP_THREAD,
+    KP_THREADS,
+    KP_LANE,
+    KP_WARP,
+    KP_BLOCK,
+    KP_BLOCKS, /* along axis `whole` of the grid */
+    KP_FIRST,
+    KP_END, /* of a kernel on the CPU, in place of threads: its items, [first, end) */
+    KP_SCRATCH, /* and memory of its own */
     KP_COUNT
 } KirSpecial;
 
@@ -86,7 +93,11 @@ typedef enum { KIR_BLOCK, KIR_WARP, KIR_THREAD } KirScope;
 enum { KIR_LANES = -2 };
 
 /* KT_VOID: a number, KT_BOOL: a truth; else a type. of: a parameter of the kernel, in place of a value. */
-typedef struct KirTemplate { KirScalar type; int64_t value; const KirExpr *of; } KirTemplate;
+typedef struct KirTemplate {
+    KirScalar type;
+    int64_t value;
+    const KirExpr *of;
+} KirTemplate;
 
 typedef struct KirFunction {
     const char *name;
@@ -117,29 +128,31 @@ struct KirExpr {
 };
 
 typedef enum {
-    KI_LET,                       /* var = x[0] from here on */
-    KI_VAR,                       /* likewise, to be assigned; x[0] may be NULL */
-    KI_ARRAY,                     /* var: registers or a fragment; n: begins with zeros */
-    KI_SHARED,                    /* var: as many elements of shared memory as it counts */
-    KI_ASSIGN,                    /* x[0] = x[1]; op KB_ADD: +=, ...; KB_COUNT: = */
-    KI_STORE,                     /* at place x[0], in its type, x[1]; added where x[2] is there and true */
-    KI_LOAD_VECTOR,               /* x[0]: registers, from place x[1], `wide` elements; op: KA_LOAD, KA_LOAD_RO;
+    KI_LET, /* var = x[0] from here on */
+    KI_VAR, /* likewise, to be assigned; x[0] may be NULL */
+    KI_ARRAY, /* var: registers or a fragment; n: begins with zeros */
+    KI_SHARED, /* var: as many elements of shared memory as it counts */
+    KI_ASSIGN, /* x[0] = x[1]; op KB_ADD: +=, ...; KB_COUNT: = */
+    KI_STORE, /* at place x[0], in its type, x[1]; added where x[2] is there and true */
+    KI_LOAD_VECTOR, /* x[0]: registers, from place x[1], `wide` elements; op: KA_LOAD, KA_LOAD_RO;
                                    * x[2]: from x[2] elements behind x[1], zeros where x[1] is null */
-    KI_STORE_VECTOR,              /* to place x[0], `wide` elements, of registers x[1]; x[2] as of a store */
-    KI_FOR,                       /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all;
+    KI_STORE_VECTOR, /* to place x[0], `wide` elements, of registers x[1]; x[2] as of a store */
+    KI_FOR, /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all;
                                    * or KIR_LANES */
-    KI_WHILE,                     /* x[0] */
-    KI_IF,                        /* x[0]; body, other */
-    KI_BREAK, KI_CONTINUE, KI_RETURN,
-    KI_BARRIER,                   /* op: KirScope */
-    KI_COPY,                      /* n bytes to shared x[0] from global x[1], under way until they are waited
+    KI_WHILE, /* x[0] */
+    KI_IF, /* x[0]; body, other */
+    KI_BREAK,
+    KI_CONTINUE,
+    KI_RETURN,
+    KI_BARRIER, /* op: KirScope */
+    KI_COPY, /* n bytes to shared x[0] from global x[1], under way until they are waited
                                    * for; zeros where x[2] is there and false */
-    KI_COMMIT,                    /* what was begun is a group */
-    KI_WAIT,                      /* until all groups but the last n are there */
-    KI_MMA,                       /* x[0] += x[1] x[2], fragments */
-    KI_CALL,                      /* x[0] */
-    KI_RUN,                       /* of an entry: the kernel, with these values of its parameters */
-    KI_COMMENT                    /* text */
+    KI_COMMIT, /* what was begun is a group */
+    KI_WAIT, /* until all groups but the last n are there */
+    KI_MMA, /* x[0] += x[1] x[2], fragments */
+    KI_CALL, /* x[0] */
+    KI_RUN, /* of an entry: the kernel, with these values of its parameters */
+    KI_COMMENT /* text */
 } KirStmtKind;
 
 struct KirStmt {
@@ -148,7 +161,7 @@ struct KirStmt {
     int64_t n;
     KirVar *var;
     const KirExpr *x[3];
-    const KirExpr *wide;          /* of a vector: a number, or a parameter */
+    const KirExpr *wide; /* of a vector: a number, or a parameter */
     KirBlock body, other;
     const char *text;
     int level;                    /* of a loop, for the verifier: which threads go round together */
@@ -156,7 +169,10 @@ struct KirStmt {
 
 /* What the launch calls of a kernel with parameters: statements that run it with the values that suit the
  * sizes of the call. */
-typedef struct KirEntry { const char *name; KirBlock body; } KirEntry;
+typedef struct KirEntry {
+    const char *name;
+    KirBlock body;
+} KirEntry;
 
 enum { KIR_PARAMETERS = 3 };
 
@@ -207,7 +223,7 @@ const KirExpr *kir_call1(Kir *k, const char *function, const KirExpr *a);
 const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const KirExpr *b);
 const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
 bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
-bool kir_equal(const KirExpr *a, const KirExpr *b);               /* of the same variables */
+bool kir_equal(const KirExpr *a, const KirExpr *b); /* of the same variables */
 bool kir_mentions(const KirExpr *e, const KirVar *v);
 /* The value of `e`, which the statements that `at` gave stand in front of. */
 const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
@@ -243,8 +259,8 @@ void kir_store_vector(Kir *k, const KirExpr *place, const KirExpr *registers, co
 /* A number that is known before the kernel is checked: a parameter of it, or `v`. */
 const KirExpr *kir_unknown(Kir *k, const char *name, KirScalar type);
 void kir_parameter(Kir *k, const KirExpr *unknown);
-void kir_settle(const KirExpr *unknown, int64_t v);               /* see kir_fold */
-void kir_run(Kir *k, const KirExpr *const *values);               /* one for each parameter */
+void kir_settle(const KirExpr *unknown, int64_t v); /* see kir_fold */
+void kir_run(Kir *k, const KirExpr *const *values); /* one for each parameter */
 void kir_append(Kir *k, const KirBlock *statements);
 /* What is added from here on stands inside; the result goes to kir_close. */
 typedef struct KirOpen { KirBlock *outer; KirStmt *statement; } KirOpen;

@@ -9,9 +9,9 @@
 
 const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64", "bf16", "f16", "f32",
                                                  "f64" };
-const char *const kir_special_words[KP_COUNT] = { "size", "pointer", "table", "step", "adds", "saves", "thread",
-                                                  "threads", "lane", "warp", "block", "blocks", "first_item",
-                                                  "end_item", "scratch" };
+const char *const kir_special_words[KP_COUNT] = { "size",  "pointer", "table",      "step",     "adds",
+                                                  "saves", "thread",  "threads",    "lane",     "warp",
+                                                  "block", "blocks",  "first_item", "end_item", "scratch" };
 const char *const kir_binary_words[KB_COUNT] = { "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=",
                                                  "&&", "||", "&" };
 
@@ -155,8 +155,9 @@ const KirExpr *kir_var(Kir *k, KirVar *v)
 
 const KirExpr *kir_special(Kir *k, KirSpecial s, int64_t which)
 {
-    static const KirScalar of[KP_COUNT] = { KT_I64, KT_VOID, KT_VOID, KT_I64, KT_BOOL, KT_BOOL, KT_I32, KT_I32,
-                                            KT_I32, KT_I32, KT_I64, KT_I64, KT_I64, KT_I64, KT_VOID };
+    static const KirScalar of[KP_COUNT] = { KT_I64,  KT_VOID, KT_VOID, KT_I64, KT_BOOL,
+                                            KT_BOOL, KT_I32,  KT_I32,  KT_I32, KT_I32,
+                                            KT_I64,  KT_I64,  KT_I64,  KT_I64, KT_VOID };
     bool place = s == KP_POINTER || s == KP_TABLE || s == KP_SCRATCH;
     KirType type = place ? kir_global(KT_VOID, s != KP_TABLE) : kir_value(of[s]);
     KirExpr *e = node(k, KX_SPECIAL, type, NULL, 0);

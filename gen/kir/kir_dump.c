@@ -68,7 +68,8 @@ static void dump_bare(const KirExpr *e, Buf *out)
     case KX_VAR: buf_f(out, "%s", e->var->name); break;
     case KX_SPECIAL:
         buf_f(out, "%s(", kir_special_words[e->op]);
-        if (e->op == KP_SIZE || e->op == KP_POINTER || e->op == KP_TABLE || e->op == KP_BLOCK || e->op == KP_BLOCKS)
+        if (e->op == KP_SIZE || e->op == KP_POINTER || e->op == KP_TABLE || e->op == KP_BLOCK ||
+            e->op == KP_BLOCKS)
             buf_f(out, "%lld", (long long)e->whole);
         buf_f(out, ")");
         break;
@@ -208,7 +209,9 @@ static void dump_statement(const KirStmt *s, Buf *out)
             snprintf(unroll, sizeof unroll, " unroll %lld", (long long)s->n);
         buf_line(out, "for %s: %s = %s; %s %s; += %s%s {", s->var->name, kir_scalar_words[s->var->type.of],
                  text_of(x[0], out), kir_binary_words[s->op], text_of(x[1], out), text_of(x[2], out),
-                 s->n == KIR_LANES ? " lanes" : s->n < 0 ? " unroll all" : unroll);
+                 s->n == KIR_LANES ? " lanes"
+                 : s->n < 0        ? " unroll all"
+                                   : unroll);
         dump_inside(&s->body, out);
         buf_line(out, "}");
         break;

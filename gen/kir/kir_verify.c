@@ -72,8 +72,9 @@ static bool is_whole(const KirExpr *e)
 static bool fits(KirType to, const KirExpr *e)
 {
     if (kir_is_place(to))
-        return e->type.space == to.space && (e->type.of == to.of ||
-                                             (e->kind == KX_SPECIAL && (e->op == KP_POINTER || e->op == KP_TABLE))) &&
+        return e->type.space == to.space &&
+               (e->type.of == to.of ||
+                (e->kind == KX_SPECIAL && (e->op == KP_POINTER || e->op == KP_TABLE))) &&
                (e->type.written || !to.written);
     if (e->type.space != KS_VALUE || to.space != KS_VALUE)
         return false;
@@ -378,15 +379,14 @@ static bool check_vector(Verify *v, const KirStmt *s)
     if (!kir_equal(array->count, s->wide))
         return fail(v, "a vector in %s, which has another number of elements", array->name);
     if (load)
-        return check_expr(v, place) && (kir_is_place(place->type) ||
-                                        fail(v, "a load from %s", type_words(v, place->type))) &&
+        return check_expr(v, place) &&
+               (kir_is_place(place->type) || fail(v, "a load from %s", type_words(v, place->type))) &&
                (!s->x[2] || (check_expr(v, s->x[2]) &&
                              (is_whole(s->x[2]) || fail(v, "the offset of a vector is no whole number")))) &&
                check_written(v, registers);
     if (!array->number)
         return fail(v, "%s is not declared there", array->name);
-    return check_given(v, array) && check_written(v, place) &&
-        (!s->x[2] || check_condition(v, s->x[2]));
+    return check_given(v, array) && check_written(v, place) && (!s->x[2] || check_condition(v, s->x[2]));
 }
 
 static bool check_copy(Verify *v, const KirStmt *s)

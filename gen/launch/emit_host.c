@@ -17,7 +17,7 @@ typedef struct Host {
     Vec(const Poly *) exprs;      /* printed as X0, X1, ... */
     bool places;                  /* is there an integer that says places? */
     bool domains;                 /* does the spec say where values are? */
-    const char *own;              /* of a plan for the CPU: the description's name; or NULL */
+    const char *own; /* of a plan for the CPU: the description's name; or NULL */
 } Host;
 
 /* ---- size expressions as postfix programs */

@@ -305,8 +305,11 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
                        .backward = intern_f(m->c, "%sbackward_plan", tag),
                        .kernels = intern_f(m->c, "%skernel_table", tag),
                        .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
-                       .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
-                       .how = emit_schedule_words(p), .takes = takes };
+                       .n_kernels = e.kernels.len,
+                       .n_reserve = n_reserve,
+                       .block_memory = p->block_memory,
+                       .how = emit_schedule_words(p),
+                       .takes = takes };
 }
 
 static const char *calls_words(const Plan *p)

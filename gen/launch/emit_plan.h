@@ -29,7 +29,7 @@ typedef struct Print {
     StateKernels *states;
     const Formula *walked;        /* one kernel walks all steps; NULL: none does */
     const Formula *own_states;    /* it begins and ends the walk by itself; NULL: none does */
-    struct CpuPlan *cpu;          /* emit_cpu.c: kernels for the CPU; or NULL */
+    struct CpuPlan *cpu; /* emit_cpu.c: kernels for the CPU; or NULL */
 } Print;
 typedef struct CpuPlan CpuPlan;
 
@@ -57,11 +57,11 @@ const char *emit_need_name(Print *e, const Group *g);              /* the argume
 bool emit_has_kernel(const Print *e, const char *name);             /* has it a row in the table? */
 int emit_kernel_index(const Print *e, const char *name);            /* of one that has a row */
 int emit_kernel_number(Print *e, const char *name);                /* the kernel's row is open: threads, shared memory and further fields follow */
-int emit_cpu_row(Print *e, const char *name);                      /* likewise, of a kernel for the CPU */
-void emit_limit_refs(Print *e, const char *name, const RefVec *refs);       /* too many are an error */
+int emit_cpu_row(Print *e, const char *name); /* likewise, of a kernel for the CPU */
+void emit_limit_refs(Print *e, const char *name, const RefVec *refs); /* too many are an error */
 /* The field of a walk back that says what others want; "". */
 const char *emit_wanted(Print *e, const Group *g, const RefVec *refs);
-void emit_zeros(Print *e, const Group *g);      /* what no position of a SCATTER group adds to */
+void emit_zeros(Print *e, const Group *g); /* what no position of a SCATTER group adds to */
 int emit_refs(Print *e, const RefVec *refs);
 void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, const char *gx, const char *gy);
 void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, const char *gx,
@@ -90,8 +90,8 @@ void emit_phase(Print *e, Phase phase);  /* the operations of its groups */
 
 /* Do kernels of their own begin and end the walk? */
 bool emit_has_state_kernels(const Plan *p);
-int emit_find_histories(Plan *p, HistoryKernel *out);    /* in the order in which they are written */
-void emit_directions(Print *e, int *n_reserve);  /* the tables of both directions, and of the reserve */
+int emit_find_histories(Plan *p, HistoryKernel *out); /* in the order in which they are written */
+void emit_directions(Print *e, int *n_reserve); /* the tables of both directions, and of the reserve */
 const char *emit_schedule_words(const Plan *p);
 /* More buffers or kernels than there may be: an error, and true. */
 bool emit_is_too_large(const Plan *p);

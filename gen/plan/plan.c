@@ -174,9 +174,15 @@ static void tell_refusals(Plan *p, const Refusals *r, bool made)
 static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Schedule *s)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
-    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s,
-                 .plain_past = s->plain_past || request->cpu, .cluster = 1,
-                 .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32, .calls = request->calls };
+    *p = (Plan){ .m = m,
+                 .request = request,
+                 .trial = trial,
+                 .dtype = request->dtype,
+                 .schedule = s,
+                 .plain_past = s->plain_past || request->cpu,
+                 .cluster = 1,
+                 .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32,
+                 .calls = request->calls };
     p->reasons.arena = m->arena;
     return p;
 }

@@ -331,7 +331,9 @@ struct Kir;
 typedef Vec(struct Kir *) Kernels;
 
 /* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read by each. */
-typedef struct UnstoredCost { int made, stored; } UnstoredCost;
+typedef struct UnstoredCost {
+    int made, stored;
+} UnstoredCost;
 
 typedef struct Plan Plan;
 struct Plan {
@@ -361,12 +363,12 @@ struct Plan {
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
     bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
-    bool *unstored;               /* per node: made where it is read, as that costs less than memory; NULL: not
+    bool *unstored; /* per node: made where it is read, as that costs less than memory; NULL: not
                                    * known yet */
-    UnstoredCost *unstored_cost;  /* per node: of these */
-    const double **table;         /* per node: of these, the elements of what depends on constants only, which
+    UnstoredCost *unstored_cost; /* per node: of these */
+    const double **table; /* per node: of these, the elements of what depends on constants only, which
                                    * is read from a table in the text of the kernels; else NULL */
-    bool *table_read;             /* per node: some text reads it */
+    bool *table_read; /* per node: some text reads it */
     bool *opens_row;              /* per node: pointwise, in the direction that is being grouped made by who sums its rows */
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
@@ -492,7 +494,7 @@ typedef struct ExprNodes {
     const struct KirExpr *(*leaf)(ExprPrinter *, NodeId);
     const struct KirExpr *(*index)(ExprPrinter *, IndexId);
     const struct KirExpr *(*known)(ExprPrinter *, NodeId);            /* may give NULL */
-    const struct KirExpr *(*reciprocal)(ExprPrinter *, NodeId);       /* where fast; may give NULL */
+    const struct KirExpr *(*reciprocal)(ExprPrinter *, NodeId); /* where fast; may give NULL */
     const struct KirExpr *(*size)(ExprPrinter *, int dim);           /* of a call: a dim, ATOM_B or ATOM_T */
     const struct KirExpr *(*start)(ExprPrinter *);                   /* the call's first step */
 } ExprNodes;

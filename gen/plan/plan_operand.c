@@ -124,7 +124,7 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
         sums_steps |= at(p, at(p, array)->args[0])->bound[i] < IX_FIRST;
     bool vector = (g->m->is_const && g->m->value == 1) || (g->n->is_const && g->n->value == 1);
     if (vector && g->batch && (grows_from_operands(p, &c.a) || grows_from_operands(p, &c.b)))
-        return false;                 /* a sum of rows or columns makes such elements as it goes */
+        return false; /* a sum of rows or columns makes such elements as it goes */
     /* A product pays when one side is the same for all rows; small products per sequence are row
      * reductions. */
     return sums_steps || !c.lay_a.batched || !c.lay_b.batched;

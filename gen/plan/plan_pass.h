@@ -109,13 +109,13 @@ void add_products(Plan *p, const Phasing *s, const bool *wanted);
 /* By its form alone: is the value pointwise, with more elements than each value of a sequence that it is made of? */
 bool grows_from_operands(const Plan *p, const Read *r);
 /* Are there any? */
-bool find_unstored(Plan *p, const Phasing *f, const Phasing *b);  /* p->unstored, by the costs of both ways */
-bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored);  /* p->anew */
+bool find_unstored(Plan *p, const Phasing *f, const Phasing *b); /* p->unstored, by the costs of both ways */
+bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored); /* p->anew */
 
 /* plan_storage.c */
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);
 const Poly *row_count(Plan *p, bool batched, bool timed);
-bool *stored_arrays(Plan *p, const Phasing *forward);    /* per node: backward may find it in memory */
+bool *stored_arrays(Plan *p, const Phasing *forward); /* per node: backward may find it in memory */
 void tensor_storage(Plan *p, Program *pr);
 void root_storage(Plan *p, Program *pr);
 void carry_storage(Plan *p);                             /* of both directions */

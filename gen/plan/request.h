@@ -21,7 +21,7 @@ typedef struct Request {
     const char *archs;            /* GPUs that must run the kernels; NULL: those with the most memory */
     int64_t block_memory;         /* bytes of shared memory that a block may have; 0: what the GPUs with most have */
     bool one_block;               /* there are no clusters of blocks */
-    bool cpu;                     /* for the CPU: no products of parts, no kernels of several groups */
+    bool cpu; /* for the CPU: no products of parts, no kernels of several groups */
     Calls calls;                  /* the calls that it is for */
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
     bool unasked;                 /* CALLS_LONG: the schedule is not forced: it is for calls where it pays */

@@ -338,7 +338,10 @@ template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned c
 }
 
 // A struct in shared memory, whose members are read by name.
-template <class T> __device__ __forceinline__ const T &cell_shared_struct(cell_smem<T> p) { return *p; }
+template <class T> __device__ __forceinline__ const T &cell_shared_struct(cell_smem<T> p)
+{
+    return *p;
+}
 
 // Asks for the cache line at p without waiting for it; p may be any address that the kernel may read.
 __device__ __forceinline__ void cell_prefetch(const void *p)

@@ -52,7 +52,8 @@ static int least_steps(const Plan *p)
     const ChunkCut *c = chunk_cuts(p->m)->data;
     if (!p->request->unasked)
         return CHUNK_STEPS_LEAST;
-    bool small = c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
+    bool small =
+        c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
     return small ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS;
 }
 

@@ -19,10 +19,10 @@ enum { CHUNK_STEPS_LEAST = 2 };
  * x 128 were not measured in shorter calls than of 2048 steps. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
-    CHUNK_PAYS_BY_KEY = 64 * 128,         /* bf16, a gate for each key and a correction */
-    CHUNK_PAYS_WIDE = 128 * 128,          /* f32, f16 */
+    CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
+    CHUNK_PAYS_WIDE = 128 * 128, /* f32, f16 */
     CHUNK_PAYS_STEPS = 256,
-    CHUNK_PAYS_STEPS_SMALL = 1024         /* of states of less than 64 x 128 */
+    CHUNK_PAYS_STEPS_SMALL = 1024 /* of states of less than 64 x 128 */
 };
 
 /* Kernels of a direction in their order. REST: backward only. */
@@ -31,7 +31,7 @@ typedef enum { CHUNK_PREP, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
 /* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
 typedef struct ChunkSize {
     int keys, rows, values, stages;       /* stages: chunks that a walk has in shared memory at a time */
-    int rest_keys, rest_values, rest_threads;     /* that rest takes at a time, and of its blocks */
+    int rest_keys, rest_values, rest_threads; /* that rest takes at a time, and of its blocks */
     const Formula *when;          /* of the keys; NULL: always */
     const char *facts;            /* the name of the struct of facts in the kernels' text */
     struct {
@@ -71,7 +71,7 @@ typedef struct ChunkFacts {
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
-int chunk_resident(const ChunkFacts *f);           /* blocks of rest that a multiprocessor should hold */
+int chunk_resident(const ChunkFacts *f); /* blocks of rest that a multiprocessor should hold */
 int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
 int64_t chunk_record(const ChunkFacts *f);
 

@@ -434,7 +434,10 @@ bool form_build(Form *f)
 
 /* ---- columns ---- */
 
-typedef struct NodeIds { NodeId *data; int len, cap; } NodeIds;
+typedef struct NodeIds {
+    NodeId *data;
+    int len, cap;
+} NodeIds;
 
 /* The axes of a vector beside the key are heads; those of the other component's heads, in their order, are
  * the same. */

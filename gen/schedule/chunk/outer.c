@@ -405,11 +405,11 @@ static NodeId add(Module *m, NodeId a, NodeId b)
  * a read of its own. */
 enum { MAX_QUERIES = 16 };
 typedef struct Queries {
-    IndexId along;                /* -1: there is one query */
+    IndexId along; /* -1: there is one query */
     int n;
-    const IxExpr *place;          /* query 0's place along it; the next one's is `step` behind it */
+    const IxExpr *place; /* query 0's place along it; the next one's is `step` behind it */
     const Poly *step;
-    const IxExpr *number;         /* of a place, the query's number */
+    const IxExpr *number; /* of a place, the query's number */
 } Queries;
 
 static bool refuse_queries(Cut *c)

@@ -179,7 +179,7 @@ bool panel_is_weight(const Plan *p, const Program *pr, const Read *r)
     if (t)
         return t->kind == T_PARAM && t->dtype == p->dtype;
     const Storage *st = &pr->node[r->id];
-    bool saved = pr->dir == BACKWARD && pr->phase[r->id] == PHASE_NONE;      /* by forward */
+    bool saved = pr->dir == BACKWARD && pr->phase[r->id] == PHASE_NONE; /* by forward */
     return p->program[saved ? FORWARD : pr->dir].phase[r->id] == PHASE_PARAM &&
            (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && st->dtype == p->dtype &&
            !st->batched && !st->timed && !st->pitch && !st->alias_offset;

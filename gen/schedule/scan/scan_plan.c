@@ -35,8 +35,10 @@ static const Reason *refuses(Plan *p)
         return why;
     int64_t elements = scan_state_elements(p);
     if (!p->request->schedule && elements > FEW_UNASKED)
-        return reason(p->m, "a thread would have %d elements of the states, which is slower than step by step from %d on",
-                      (int)elements, FEW_UNASKED + 1);
+        return reason(
+            p->m,
+            "a thread would have %d elements of the states, which is slower than step by step from %d on",
+            (int)elements, FEW_UNASKED + 1);
     scan_order_axes(p->m, p->units);
     return NULL;
 }
