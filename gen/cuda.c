@@ -241,6 +241,8 @@ static Stacking stacking_of(const Plan *p)
 /* Says no more what was said from there on, up to there. */
 static void unsay(Compiler *c, int from, int to)
 {
+    if (to == from)
+        return;
     memmove(c->diags.data + from, c->diags.data + to, sizeof *c->diags.data * (size_t)(c->diags.len - to));
     c->diags.len -= to - from;
 }

@@ -25,10 +25,15 @@ objects=$dir/common_cuda
 mkdir -p "$objects/runtime"
 start=$SECONDS
 
-for source in "$root"/runtime/*.c; do
-    echo "$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/include -I$root/runtime" \
-        "-c $source -o $objects/runtime/$(basename "${source%.c}").o"
-done | xargs -P "$jobs" -I '{}' sh -c '{}' ||
+compile="$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/include -I$root/runtime"
+{
+    for source in "$root"/runtime/*.c "$root"/runtime/cpu/{pool,product}.c; do
+        echo "$compile -c $source -o $objects/runtime/$(basename "${source%.c}").o"
+    done
+    for level in 0 1 2 3; do # of the backend for the CPU, which is linked and not run
+        echo "$compile -DCELL_CPU_LEVEL=$level -c $root/runtime/cpu/product_level.c -o $objects/runtime/product_$level.o"
+    done
+} | xargs -P "$jobs" -I '{}' sh -c '{}' ||
     { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
 rm -f "$objects/libcell.a"
 ar rcs "$objects/libcell.a" "$objects"/runtime/*.o
