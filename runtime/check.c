@@ -225,7 +225,7 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
                               &spans[n_list + 1], err);
     if (status == CELL_OK)
         status = check_overlap(desc, spans, n_list + 2, err);
-    for (int i = 0; status == CELL_OK && !ctx->backend->launch && i < n_list; i++)
+    for (int i = 0; status == CELL_OK && is_plain(ctx) && i < n_list; i++)
         status = check_lengths(desc, &list[i], sizes, args[i], err);
     return status;
 }
