@@ -2,7 +2,7 @@
 """Times PyTorch's own operators (cuDNN among them) on the workloads of workloads.txt, in the way of bench.c: caches cold,
 median of 30, as called and as replays of a CUDA graph, and the memory that a step takes at its worst; then those of
 flash-linear-attention where it is installed (pip install fla-core), else says so. Prints one JSON object a line. Needs a GPU and
-PyTorch. `peers.py pytorch` and `peers.py fla` leave the others out."""
+PyTorch. `peers.py pytorch` and `peers.py fla` leave the others out; `peers.py chunks` has the sizes of chunk_workloads.txt."""
 import json
 import statistics
 import sys
@@ -138,10 +138,58 @@ def linear_attention():
     row("gated_delta_16x64", "chunked", chunk_gated_delta_rule, given[:3] + [leaf(torch.log(0.9 + 0.1 * decay)), given[3]], scale=1.0)
 
 
+def chunks():
+    """flash-linear-attention's chunk kernels at the sizes of chunk_workloads.txt: the recurrences alone, of keys that were
+    normalised and gates whose logarithms were taken before. Gates and strengths are f32 where its documentation has them so."""
+    try:
+        from fla.ops.delta_rule import chunk_delta_rule
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+        from fla.ops.gla import chunk_gla
+        from fla.ops.kda import chunk_kda
+        from fla.ops.linear_attn import chunk_linear_attn
+        from fla.ops.rwkv7 import chunk_rwkv7
+        from fla.ops.simple_gla import chunk_simple_gla
+    except ImportError as missing:
+        print(f"peers: flash-linear-attention's rows are left out: {missing} (pip install fla-core)", file=sys.stderr)
+        return
+
+    def leaf(x, dtype=torch.bfloat16):
+        return x.to(device="cuda", dtype=dtype).requires_grad_()
+
+    def row(name, op, inputs, **options):
+        try:
+            both(f"{name} (flash-linear-attention, chunked)", lambda: op(*inputs, **options)[0], inputs)
+        except Exception as refused:  # by its version of Triton, or on this GPU
+            reason = str(refused).split("\n")[0]
+            print(json.dumps({"workload": f"{name} (flash-linear-attention, chunked)", "refused": reason}), flush=True)
+
+    for width, batch, steps, heads, tail in ((64, 8, 2048, 16, ""), (128, 2, 8192, 16, ""), (128, 1, 32768, 8, "_b1")):
+        shape = (batch, steps, heads)
+        q, k, v, gate = torch.randn(4, *shape, width)
+        k = torch.nn.functional.normalize(k, dim=-1)
+        strength, decay = torch.rand(2, *shape)
+        q, k, v, strength = leaf(q), leaf(k), leaf(v), leaf(strength)
+        number = leaf(torch.log(0.9 + 0.1 * decay), torch.float32)
+        by_key = leaf(torch.nn.functional.logsigmoid(gate) / 16, torch.float32)
+        name = f"{width}{tail}"
+        row(f"delta_{name}", chunk_delta_rule, [q, k, v, strength], scale=1.0)
+        row(f"gated_delta_{name}", chunk_gated_delta_rule, [q, k, v, number, strength], scale=1.0)
+        if tail:
+            continue
+        row(f"linear_attention_{name}", chunk_linear_attn, [q, k, v], scale=1.0, normalize=False)
+        row(f"retnet_{name}", chunk_simple_gla, [q, k, v, number], scale=1.0)
+        row(f"gla_{name}", chunk_gla, [q, k, v, by_key], scale=1.0)
+        row(f"kda_{name}", chunk_kda, [q, k, v, by_key, strength], scale=1.0)
+        rate = leaf(torch.rand(*shape, width))
+        removed = leaf(-k.detach().float())
+        added = leaf(k.detach().float() * rate.detach().float())
+        row(f"rwkv7_{name}", chunk_rwkv7, [q, by_key, k, v, removed, added])
+
+
 def main():
     global FLUSH
-    parts = {"pytorch": pytorch, "fla": linear_attention}
-    chosen = sys.argv[1:] or list(parts)
+    parts = {"pytorch": pytorch, "fla": linear_attention, "chunks": chunks}
+    chosen = sys.argv[1:] or ["pytorch", "fla"]
     if set(chosen) - set(parts):
         sys.exit(f"usage: peers.py [{' | '.join(parts)}]...")
     FLUSH = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
