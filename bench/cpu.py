@@ -1,7 +1,8 @@
-"""The cpu backend beside PyTorch's own CPU code. In: cells of specs/ and what PyTorch has for the same work. Out: a table of
-milliseconds, forward and forward with backward of all gradients, by turns in one process, the least of several rounds, and
-ours over the peer's; with --json FILE the numbers too. Processor time of one thread (--threads 1) is what a machine that others
-use as well can measure; with more threads it is time on the clock."""
+"""The cpu backend beside PyTorch's own CPU code. In: cells of specs/ and what PyTorch has for the same work.
+Out: a table of milliseconds, forward and forward with backward of all gradients, by turns in one process,
+the least of several rounds, and ours over the peer's; with --json FILE the numbers too. Processor time of
+one thread (--threads 1) is what a machine that others use as well can measure; with more threads it is
+time on the clock."""
 
 import argparse
 import json
@@ -21,10 +22,10 @@ arguments.add_argument("--only", default="", help="cases whose name has this wor
 given = arguments.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(given.threads)
 
-import torch                                                                                # noqa: E402
-import torch.nn.functional as F                                                             # noqa: E402
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 
-import cellc                                                                                # noqa: E402
+import cellc  # noqa: E402
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(given.threads)
@@ -105,15 +106,28 @@ def processor():
 
 results = {}
 what = "processor time" if given.threads == 1 else "time"
-print(f"{processor()}, {given.threads} threads, PyTorch {torch.__version__}: ms of {what}, least of {given.rounds} rounds")
+print(
+    f"{processor()}, {given.threads} threads, PyTorch {torch.__version__}: ms of {what}, least of {given.rounds} rounds"
+)
 print(f"{'':28}{'forward':>9}{'peer':>9}{'ratio':>7}   {'with grads':>10}{'peer':>9}{'ratio':>7}")
 for title, make in cases():
     if given.only not in title:
         continue
     results[title] = found = measure(make)
     a, b = found["forward"], found["forward and backward"]
-    print(f"{title:28}{a['ours']:9.2f}{a['peer']:9.2f}{a['ratio']:7.2f}   {b['ours']:10.2f}{b['peer']:9.2f}{b['ratio']:7.2f}",
-          flush=True)
+    print(
+        f"{title:28}{a['ours']:9.2f}{a['peer']:9.2f}{a['ratio']:7.2f}   {b['ours']:10.2f}{b['peer']:9.2f}{b['ratio']:7.2f}",
+        flush=True,
+    )
 if given.json:
     with open(given.json, "w") as f:
-        json.dump({"processor": processor(), "threads": given.threads, "torch": torch.__version__, "results": results}, f, indent=1)
+        json.dump(
+            {
+                "processor": processor(),
+                "threads": given.threads,
+                "torch": torch.__version__,
+                "results": results,
+            },
+            f,
+            indent=1,
+        )

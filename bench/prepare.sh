@@ -1,6 +1,7 @@
 #!/bin/bash
-# Generates the sources of every workload into DIR, for bench/run.sh there or on another machine. CELLC: the compiler;
-# WORKLOADS: another list than workloads.txt, of specs or of cells in bench/cells; ONLY: regular expression on names.
+# Generates the sources of every workload into DIR, for bench/run.sh there or on another machine. CELLC: the
+# compiler; WORKLOADS: another list than workloads.txt, of specs or of cells in bench/cells; ONLY: regular
+# expression on names.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")

@@ -22,7 +22,8 @@ for source in "$root"/runtime/*.c "$root"/runtime/cpu/{pool,product}.c; do
     gcc $flags -DCELL_HAVE_CUDA -c "$source" -o "$dir/runtime/$(basename "$source" .c).o" || exit 1
 done
 for level in 0 1 2 3; do # products of the backend for the CPU, which is linked and not timed
-    gcc $flags -DCELL_CPU_LEVEL=$level -c "$root/runtime/cpu/product_level.c" -o "$dir/runtime/product_$level.o" || exit 1
+    gcc $flags -DCELL_CPU_LEVEL=$level -c "$root/runtime/cpu/product_level.c" \
+        -o "$dir/runtime/product_$level.o" || exit 1
 done
 for source in call time footprint; do
     gcc $flags -c "$here/$source.c" -o "$dir/runtime/$source.bench.o" || exit 1

@@ -40,8 +40,8 @@ static cell_status check_desc(const cell_desc *desc, cell_error *err) {
     return CELL_OK;
 }
 
-/* B, T and t0 may be 0, and so may the room for steps, which must be t0 + T; the bounds of indices are proved for dims from
- * 1 up, and without steps nothing is read. */
+/* B, T and t0 may be 0, and so may the room for steps, which must be t0 + T; the bounds of indices are
+ * proved for dims from 1 up, and without steps nothing is read. */
 static cell_status check_size(const cell_desc *desc, int i, int64_t value, cell_error *err) {
     int64_t least = i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 || i == desc->room ? 0 : 1;
     if (value >= least)
@@ -118,8 +118,8 @@ static cell_status check_place(cell_context *ctx, const cell_desc *desc, const S
     return backend->check_pointer(ctx->self, span->start, what, err);
 }
 
-/* Kernels of GPUs load vectors of 16 bytes, and what they share lies apart by whole lines of memory. C for the
- * CPU says nothing of how its elements lie. */
+/* Kernels of GPUs load vectors of 16 bytes, and what they share lies apart by whole lines of memory. C for
+ * the CPU says nothing of how its elements lie. */
 static int is_plain(const cell_context *ctx)
 {
     return !ctx->backend->launch || ctx->backend->kind == CELL_BACKEND_CPU;

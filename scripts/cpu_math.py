@@ -1,6 +1,6 @@
-"""The coefficients of erf and erfc in runtime/cpu/cell_cpu_math.h. In: mpmath (pip install mpmath). Out: for each function and type a
-polynomial, the constant first, by interpolation at Chebyshev nodes, which is near the least error there is of its degree; and
-that error, of the function that is approximated."""
+"""The coefficients of erf and erfc in runtime/cpu/cell_cpu_math.h. In: mpmath (pip install mpmath). Out: for
+each function and type a polynomial, the constant first, by interpolation at Chebyshev nodes, which is near
+the least error there is of its degree; and that error, of the function that is approximated."""
 
 import mpmath
 from mpmath import mp, mpf
@@ -24,7 +24,10 @@ def of_four(x):
 
 
 for bits, near, far, most, digits in ((32, 7, 10, "10.1", 10), (64, 12, 20, "27.3", 19)):
-    for name, f, a, b, n in (("erf", erf_over_x, 0, 1, near), ("erfc", erfc_scaled, of_four("0.8"), of_four(most), far)):
+    for name, f, a, b, n in (
+        ("erf", erf_over_x, 0, 1, near),
+        ("erfc", erfc_scaled, of_four("0.8"), of_four(most), far),
+    ):
         p, error = mpmath.chebyfit(f, [a, b], n, error=True)
         print(f"{name} f{bits}, error {mp.nstr(error, 2)}:")
         print("    " + ", ".join(mp.nstr(c, digits) for c in reversed(p)))

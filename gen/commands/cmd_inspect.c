@@ -338,6 +338,20 @@ static void print_memory(Inspect *in, const cell_desc *d, const int64_t *sizes)
     }
 }
 
+/* The levels of an architecture that the kernels for the CPU were compiled for; "" where there are none. */
+static const char *cpu_levels(Inspect *in, const cell_desc *d)
+{
+    static const char *const levels[CELL_CPU_COUNT] = { "the machine that it was built for", "x86-64-v2",
+                                                     "x86-64-v3", "x86-64-v4" };
+    const char *all = "";
+    if (!d->cpu || !d->cpu->n_kernels)
+        return all;
+    for (int i = 0; i < CELL_CPU_COUNT; i++)
+        if (d->cpu->kernels[0].code && d->cpu->kernels[0].code[i])
+            all = intern_f(in->c, "%s%s%s", all, *all ? ", " : "", levels[i]);
+    return all;
+}
+
 static void print_cell(Inspect *in, const cell_desc *d)
 {
     Compiler *c = in->c;
@@ -366,6 +380,8 @@ static void print_cell(Inspect *in, const cell_desc *d)
     } else {
         printf("  kernels    none\n");
     }
+    if (*cpu_levels(in, d))
+        printf("  CPU        %d kernels, for %s\n", d->cpu->n_kernels, cpu_levels(in, d));
     printf("  plain C    %s\n",
            d->ref_forward ? d->ref_backward ? "forward and backward" : "forward" : "none");
 }
@@ -456,6 +472,8 @@ static void json_cell(Inspect *in, const cell_desc *d, const int64_t *sizes, Buf
     text_member(b, "archs", d->n_kernels ? d->archs : NULL);
     buf_f(b, ", ");
     text_member(b, "walk", d->n_kernels ? d->how : NULL);
+    buf_f(b, ", ");
+    text_member(b, "cpu", *cpu_levels(in, d) ? cpu_levels(in, d) : NULL);
     buf_f(b, ", \"block_memory\": %lld, \"reference\": %s", (long long)d->block_memory,
           d->ref_forward ? "true" : "false");
     for (int i = 0; sizes && i < N_MEMORIES; i++) {

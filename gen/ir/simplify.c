@@ -1,10 +1,10 @@
 /* simplify.c: the fast path's normal form. In comes a module, before or after differentiate; out goes the
- * same module with its roots rewritten so that: constants are folded, sums of them too, and what multiplies by one
- * or adds zero is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several
- * slices of one param applied to the same vector are one product (`W[i,d]*x[d]`, `W[N+i,d]*x[d]`, ... become
- * U[i], U[N+i] of one U); and every reduction is the whole body of an array, so that an array is either
- * pointwise or one reduction. Old nodes stay in the module and are unreachable. The reference does not come
- * here. */
+ * same module with its roots rewritten so that: constants are folded, sums of them too, and what multiplies
+ * by one or adds zero is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums
+ * is one sum; several slices of one param applied to the same vector are one product (`W[i,d]*x[d]`,
+ * `W[N+i,d]*x[d]`, ... become U[i], U[N+i] of one U); and every reduction is the whole body of an array, so
+ * that an array is either pointwise or one reduction. Old nodes stay in the module and are unreachable. The
+ * reference does not come here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static const Node *at(const Module *m, NodeId id)
 
 static NodeId rewrite(Rewrite *r, NodeId id, bool whole);
 
-/* A param's gradient that sums products in every step, and then the steps: one contraction, which a GEMM computes;
- * else each step's matrix would lie in memory. */
+/* A param's gradient that sums products in every step, and then the steps: one contraction, which a GEMM
+ * computes; else each step's matrix would lie in memory. */
 static bool is_read(const Module *m, NodeId id)
 {
     NodeKind k = at(m, id)->kind;
@@ -57,8 +57,8 @@ static NodeId sum_at_once(Rewrite *r, const Node *n)
     return node_reduce(m, R_SUM, term, bound, count);
 }
 
-/* The array, which a history stands before, as a value of each step also where folding left nothing of the step in it: at steps
- * before the call it is still the caller's. */
+/* The array, which a history stands before, as a value of each step also where folding left nothing of the
+ * step in it: at steps before the call it is still the caller's. */
 static NodeId timed_array(Module *m, NodeId array)
 {
     Node a = *at(m, array);
@@ -575,8 +575,8 @@ static NodeId hook_step(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return node_array(m, read, n.axes, n.naxes, NULL, n.span);
 }
 
-/* What depends on a state reads another step through an array of its own, which is made for all steps before the
- * walk, so that the walk has nothing to do with other steps. */
+/* What depends on a state reads another step through an array of its own, which is made for all steps
+ * before the walk, so that the walk has nothing to do with other steps. */
 static void name_reads_of_steps(Module *m)
 {
     int n = m->nodes.len;

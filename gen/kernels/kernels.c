@@ -1,8 +1,9 @@
-/* kernels.c: the kernels around the walk, and of a step where steps walk, one for each group; and CUDA text of
- * those that are not built as trees. In comes a planned program; out go kernels with the lists of pointers
- * that they take. Here are the frames that kinds of text share: heads, rows, loops over neighbours. What a kernel computes,
- * over which rows, and where each value lies stands in the plan; how many vectors of a row stay in registers
- * follows from what the printed loops read, and goes back into the group for the launch. */
+/* kernels.c: the kernels around the walk, and of a step where steps walk, one for each group; and CUDA text
+ * of those that are not built as trees. In comes a planned program; out go kernels with the lists of
+ * pointers that they take. Here are the frames that kinds of text share: heads, rows, loops over
+ * neighbours. What a kernel computes, over which rows, and where each value lies stands in the plan; how
+ * many vectors of a row stay in registers follows from what the printed loops read, and goes back into the
+ * group for the launch. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,7 +182,8 @@ static bool cut_text(Buf *text, char *end)
     return text->len < before;
 }
 
-/* Frames declare what a body may need, marked, a line each; what it did not need goes, and so do the marks. */
+/* Frames declare what a body may need, marked, a line each; what it did not need goes, and so do the marks.
+ * */
 static bool drop_unused(Buf *text)
 {
     static const char mark[] = "[[maybe_unused]] ";
@@ -320,8 +322,8 @@ static bool is_sized(const Kernel *k)
     return k->slots && strcmp(k->slots, "V") == 0;
 }
 
-/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it takes of registers
- * is not taken from the others, whose kernel is right for these rows too. */
+/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it
+ * takes of registers is not taken from the others, whose kernel is right for these rows too. */
 static bool has_odd_rows(const Kernel *k)
 {
     return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
@@ -572,8 +574,8 @@ void k_wide_end(Kernel *k, Buf *out, const Buf *inner)
           k->stores.data ? k->stores.data : "");
 }
 
-/* The vectors of a row of which every thread has so many; where these fill the threads exactly, none is beyond
- * the row's end. */
+/* The vectors of a row of which every thread has so many; where these fill the threads exactly, none is
+ * beyond the row's end. */
 void k_open_slots(Kernel *k, const char *count, const char *lanes)
 {
     bool sized = strcmp(k->slots, "V") == 0;

@@ -1,8 +1,8 @@
-/* kernels_apart.c: the kernels of ROW groups whose sums run along an axis of elements that lie apart, and that
- * make these elements too (plan_apart.c). In comes such a group; out goes a kernel whose lanes have
- * neighbouring rows, as vectors where sizes allow, while the warps of a block share their elements. A thread
- * reads what several of its elements need before it computes any of them. The first warp adds up what the
- * others have, and does what is left of the rows. */
+/* kernels_apart.c: the kernels of ROW groups whose sums run along an axis of elements that lie apart, and
+ * that make these elements too (plan_apart.c). In comes such a group; out goes a kernel whose lanes have
+ * neighbouring rows, as vectors where sizes allow, while the warps of a block share their elements. A
+ * thread reads what several of its elements need before it computes any of them. The first warp adds up
+ * what the others have, and does what is left of the rows. */
 #include <string.h>
 
 #include "base/mutate.h"

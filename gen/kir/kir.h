@@ -301,6 +301,10 @@ Kir *kir_parse(Compiler *c, const char *text, size_t len);        /* NULL with a
 const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
 /* The function of a call with the arguments of its template; `scalars`: the words for types. */
 void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out);
+/* kir_filled.c: a format of the operator table, with its %s replaced by the arguments as `print` writes them. */
+typedef void (*KirPrint)(const KirExpr *e, int needs, Buf *out);
+void kir_print_filled(const char *fmt, const KirExpr *e, KirPrint print, Buf *out);
+int kir_needs_behind_minus(const KirExpr *e);  /* what an operand behind a minus binds like */
 void kir_print_cuda(const Kir *k, Buf *out);
 void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
 /* For the CPU, as a function of C over runtime/cpu/cell_cpu.h. */

@@ -80,25 +80,6 @@ static void print_args(const KirExpr *e, Buf *out)
     buf_f(out, ")");
 }
 
-/* What an operand of a minus must bind like: a minus behind another would decrement. */
-static int needs_behind_minus(const KirExpr *e)
-{
-    bool minus = e->kind == KX_REAL && signbit(e->real) && (e->real == 0 || isinf(e->real));
-    return minus ? 11 : e->kind == KX_NEG ? 10 : 9;
-}
-
-/* A format of the operator table, with its %s replaced by the arguments. */
-static void print_filled(const char *fmt, const KirExpr *e, Buf *out)
-{
-    int next = 0;
-    for (const char *s; (s = strstr(fmt, "%s")); fmt = s + 2) {
-        buf_f(out, "%.*s", (int)(s - fmt), fmt);
-        const KirExpr *arg = e->args[next++];
-        print_expr(arg, s > fmt && s[-1] == '-' ? needs_behind_minus(arg) : 9, out);
-    }
-    buf_f(out, "%s", fmt);
-}
-
 /* Of whole numbers C's own operators, of reals the spelling in the operator's row. */
 static void print_op(const KirExpr *e, Buf *out)
 {
@@ -115,12 +96,12 @@ static void print_op(const KirExpr *e, Buf *out)
         const KirExpr *twice[] = { e->args[0], e->args[1], e->args[0], e->args[1] };
         KirExpr four = *e;
         four.args = twice;
-        print_filled(op == OP_MIN ? "(%s < %s ? %s : %s)" : "(%s > %s ? %s : %s)", &four, out);
+        kir_print_filled(op == OP_MIN ? "(%s < %s ? %s : %s)" : "(%s > %s ? %s : %s)", &four, print_expr, out);
         return;
     }
     const char *fast = e->fast ? op_table[op].fast : NULL;
-    print_filled(is_whole && whole[op] ? whole[op] : conditions[op] ? conditions[op] : fast ? fast
-                 : op_table[op].cuda, e, out);
+    kir_print_filled(is_whole && whole[op] ? whole[op] : conditions[op] ? conditions[op] : fast ? fast
+                 : op_table[op].cuda, e, print_expr, out);
 }
 
 static void print_call(const KirExpr *e, Buf *out)
@@ -183,7 +164,7 @@ static void print_bare(const KirExpr *e, Buf *out)
         break;
     case KX_NEG: case KX_NOT:
         buf_f(out, e->kind == KX_NEG ? "-" : "!");
-        print_expr(x[0], e->kind == KX_NEG ? needs_behind_minus(x[0]) : 9, out);
+        print_expr(x[0], e->kind == KX_NEG ? kir_needs_behind_minus(x[0]) : 9, out);
         break;
     case KX_SELECT:
         print_expr(x[0], 2, out);

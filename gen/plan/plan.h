@@ -31,8 +31,8 @@ typedef struct Storage {
     bool batched, timed;
     Dtype dtype;
     /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a
-     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes. Of a
-     * slice of each row along the first `lead` axes, `row` apart, e counts within the row. */
+     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes.
+     * Of a slice of each row along the first `lead` axes, `row` apart, e counts within the row. */
     const Poly *pitch, *alias_offset;
     int lead;
     const Poly *row;
@@ -58,8 +58,9 @@ typedef enum {
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
 
-/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of 32 x 32: with 2.9 of them the plan
- * for many took E88 from 2.576 ms to 2.589 and the delta rule from 0.602 to 0.621, with 3.4 from 2.868 to 2.795 and from 0.755 to 0.640). */
+/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of
+ * 32 x 32: with 2.9 of them the plan for many took E88 from 2.576 ms to 2.589 and the delta rule from 0.602
+ * to 0.621, with 3.4 from 2.868 to 2.795 and from 0.755 to 0.640). */
 enum { CROWD = 3 };
 
 /* Axes that all states may begin with whose elements have a block each. */
@@ -68,7 +69,8 @@ enum { MAX_PARALLEL = 4 };
 /* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
 typedef Vec(int) Wanted;
 
-/* A layout that holds the states, and what the planner thinks that it costs: of cycles only the order counts. */
+/* A layout that holds the states, and what the planner thinks that it costs: of cycles only the order
+ * counts. */
 typedef struct WalkLayout { LayoutHint layout; double cost; } WalkLayout;
 
 /* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the
@@ -154,8 +156,9 @@ typedef enum {
 enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
 enum { MAX_BUFFERS = 512 };       /* of a direction's launch plan: CELL_MAX_BUFFERS of runtime/cell_plan.h */
 
-/* A sum over positions (batch, time, and what else is summed over), each at one place of an axis: positions are sorted
- * by place, cut into shares, and added in that order. Rows are places of that axis, columns all that is left. */
+/* A sum over positions (batch, time, and what else is summed over), each at one place of an axis: positions
+ * are sorted by place, cut into shares, and added in that order. Rows are places of that axis, columns all
+ * that is left. */
 typedef struct Scatter {
     int axis;                     /* of the array */
     NodeId place;
@@ -165,8 +168,8 @@ typedef struct Scatter {
     RefVec refs[6];               /* of its kernels: keys, count, scan, move, sums, totals */
 } Scatter;
 enum { SCATTER_KEYS, SCATTER_COUNT, SCATTER_SCAN, SCATTER_MOVE, SCATTER_SUMS, SCATTER_TOTALS };
-/* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums are cut
- * into shares likewise. */
+/* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums
+ * are cut into shares likewise. */
 enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATTER_THREADS = 128 };
 /* A digit's values, and the numbers that the scan has in shared memory
  * (runtime/device/cell_device_sort.cuh). */
@@ -176,7 +179,8 @@ int scatter_threads(int kernel);                               /* per block */
 int scatter_shared(int kernel);                                /* bytes of its shared memory */
 
 enum { ROW_PARTS = 8, APART_PARTS = 16 };
-/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
+/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU
+ * busy. */
 enum { STEP_VECTORS = 1 << 18 };
 struct Fused;
 
@@ -235,8 +239,9 @@ typedef struct Group {
 } Group;
 typedef Vec(Group) GroupVec;
 
-/* A copy of a product's operand in f32: each number as PARTS of bf16, of which it is the sum. The operand is a matrix
- * whose rows are neighbours, `pitch` apart; the copy has [rows][PARTS][columns], or as planes [PARTS][rows][columns]. */
+/* A copy of a product's operand in f32: each number as PARTS of bf16, of which it is the sum. The operand
+ * is a matrix whose rows are neighbours, `pitch` apart; the copy has [rows][PARTS][columns], or as planes
+ * [PARTS][rows][columns]. */
 enum { PARTS = 3 };
 typedef struct Parts {
     Read read;
@@ -249,14 +254,15 @@ typedef struct Parts {
     RefVec refs;                  /* filled while the kernel is printed */
 } Parts;
 
-/* A product of 16 bits in one kernel with the MAP group that reads its result at its own place; or (ahead) with the group that makes
- * its left operand, a MAP or the ROW that this became as it took sums along. [rows, columns] is the sum over depth of a [rows,
- * depth] and b [columns, depth], or ahead [depth, columns], whose rows are dense, with so much between them. */
+/* A product of 16 bits in one kernel with the MAP group that reads its result at its own place; or (ahead)
+ * with the group that makes its left operand, a MAP or the ROW that this became as it took sums along.
+ * [rows, columns] is the sum over depth of a [rows, depth] and b [columns, depth], or ahead [depth,
+ * columns], whose rows are dense, with so much between them. */
 enum { FUSED_MULTIPLE = 8 };      /* of elements: pitches, columns, depth */
 /* As cell_device_product.cuh has them. */
 enum { FUSED_THREADS = 384, FUSED_ROWS = 128, FUSED_COLUMNS = 256, FUSED_SMEM = 214400, FUSED_MAP_BYTES = 256, FUSED_BLOCKS = 512 };
-/* Ahead: so many rows are made at once, of so many such groups at most, and a row is added to one of so many sums as have so many
- * vectors of columns together, whatever the device (cell_device_ahead.cuh). */
+/* Ahead: so many rows are made at once, of so many such groups at most, and a row is added to one of so
+ * many sums as have so many vectors of columns together, whatever the device (cell_device_ahead.cuh). */
 enum { AHEAD_ROWS = 1024, AHEAD_GROUPS = 4096, AHEAD_VECTORS = TARGET_PROCESSORS * 96 };
 typedef struct Fused {
     Group *product, *map;
@@ -330,7 +336,8 @@ typedef struct Program {
 struct Kir;
 typedef Vec(struct Kir *) Kernels;
 
-/* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read by each. */
+/* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read
+ * by each. */
 typedef struct UnstoredCost {
     int made, stored;
 } UnstoredCost;
@@ -421,8 +428,8 @@ const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);
 
 
-/* Has a kernel of the plan, or of those that lead on from it, products by instructions of sm_90a (cell_device_mma.cuh,
- * cell_device_product.cuh)? */
+/* Has a kernel of the plan, or of those that lead on from it, products by instructions of sm_90a
+ * (cell_device_mma.cuh, cell_device_product.cuh)? */
 bool plan_has_tiles(const Plan *p);
 
 /* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
@@ -431,9 +438,10 @@ typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernel
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
 /* What a call leaves of a history, in one kernel at the end of forward. */
 typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; } HistoryKernel;
-/* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
- * `most` chunks, and no more than `least` chunks or `group` times as many as make `blocks` blocks of `span` columns:
- * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, cut.group * floor(cut.blocks / ceil(columns / cut.span))))). */
+/* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at
+ * most `most` chunks, and no more than `least` chunks or `group` times as many as make `blocks` blocks of
+ * `span` columns: max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, cut.group * floor(cut.blocks /
+ * ceil(columns / cut.span))))). */
 enum { COLUMN_WIDTH = 32 };
 typedef struct ColumnCut { int rows, most, blocks, least, span, group; } ColumnCut;
 ColumnCut column_cut(bool by_rows);
@@ -452,10 +460,11 @@ void past_reads(const Plan *p, NodeId id, PastReads *out);
 bool past_reads_use(const PastReads *reads, IndexId i);
 IndexId past_distance(const Plan *p, const Node *r, const PastReads *reads);
 
-/* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its last axis? */
+/* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its
+ * last axis? */
 bool parts_along_k(const GemmSide *s, bool left);
-/* Of those that do where sizes are to decide: least extents, elements of the result, and terms. PARTS_PIECE: k of the
- * largest parts' sums that tensor cores add up by themselves. */
+/* Of those that do where sizes are to decide: least extents, elements of the result, and terms.
+ * PARTS_PIECE: k of the largest parts' sums that tensor cores add up by themselves. */
 enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
 #define PARTS_TERMS ((int64_t)1 << 32)
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
@@ -482,9 +491,10 @@ void emit_cpu(Plan *p, const char *name, Buf *out);
 /* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know:
  * an index, and a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for
  * kernels that are still printed as text, as texts. All live in the arena. */
-/* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
- * gradients and for others, or forward and for replay, it need not like the same. So a sum that has a
- * product in it is written as a multiply-add, of two the first; or all is written so, and nothing else may be fused. */
+/* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls
+ * that want all gradients and for others, or forward and for replay, it need not like the same. So a sum
+ * that has a product in it is written as a multiply-add, of two the first; or all is written so, and
+ * nothing else may be fused. */
 typedef enum { FUSE_FREELY, FUSE_FIRST, FUSE_WRITTEN } Fuse;
 
 typedef struct ExprPrinter ExprPrinter;

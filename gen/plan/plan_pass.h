@@ -91,7 +91,8 @@ void into_group(Phasing *s, int group, NodeId array);
 bool room_for(const Phasing *s, int group, int other);   /* has the group pointers enough for the other's arrays? */
 
 /* plan_apart.c */
-/* Is the array no sum, or one of one axis whose elements do not follow one another? strided: those of its rows do. */
+/* Is the array no sum, or one of one axis whose elements do not follow one another? strided: those of its
+ * rows do. */
 bool sums_apart(Plan *p, NodeId array, bool *strided);
 bool sums_step_elements(const Phasing *s, NodeId sum);   /* of the step, at its own row: a kernel that has them can add them */
 bool has_heads(const Phasing *s);
@@ -102,11 +103,13 @@ void join_columns(Plan *p, const Phasing *s);            /* sums over rows to th
 int kernel_of(const Program *pr, NodeId id);             /* the group whose kernel computes it; -1: none */
 
 /* plan_added.c */
-/* Products that are all of an argument's sum: there, without a kernel. wanted: of forward's arrays, by backward. */
+/* Products that are all of an argument's sum: there, without a kernel. wanted: of forward's arrays, by
+ * backward. */
 void add_products(Plan *p, const Phasing *s, const bool *wanted);
 
 /* plan_anew.c */
-/* By its form alone: is the value pointwise, with more elements than each value of a sequence that it is made of? */
+/* By its form alone: is the value pointwise, with more elements than each value of a sequence that it is
+ * made of? */
 bool grows_from_operands(const Plan *p, const Read *r);
 /* Are there any? */
 bool find_unstored(Plan *p, const Phasing *f, const Phasing *b); /* p->unstored, by the costs of both ways */

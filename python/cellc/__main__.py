@@ -1,6 +1,6 @@
-"""`python -m cellc`, and the command `cellc` that this package installs: `cellc cache` looks after what was compiled,
-`cellc doctor` says what this Python finds besides what the compiler finds, everything else goes to the compiler.
-Guaranteed: the compiler's output and exit status pass through unchanged."""
+"""`python -m cellc`, and the command `cellc` that this package installs: `cellc cache` looks after what was
+compiled, `cellc doctor` says what this Python finds besides what the compiler finds, everything else goes
+to the compiler. Guaranteed: the compiler's output and exit status pass through unchanged."""
 
 import os
 import sys

@@ -1,7 +1,8 @@
-"""`python -m cellc doctor`: what this Python finds, in front of what the compiler finds on the machine. In: the packages of
-this interpreter, each imported only if it is there. Out: a line for each, what compiles kernels here, and where what was
-compiled is kept; with --json one object, of which "python" is this part. Guaranteed: a package that does not import is said
-with its error, and hides nothing of the rest; the exit code is the compiler's."""
+"""`python -m cellc doctor`: what this Python finds, in front of what the compiler finds on the machine. In:
+the packages of this interpreter, each imported only if it is there. Out: a line for each, what compiles
+kernels here, and where what was compiled is kept; with --json one object, of which "python" is this part.
+Guaranteed: a package that does not import is said with its error, and hides nothing of the rest; the exit
+code is the compiler's."""
 
 import importlib
 import importlib.util
@@ -18,7 +19,9 @@ from .errors import CellcError
 def torch_says(torch):
     """(version, what it computes on)."""
     if not torch.cuda.is_available():
-        made_for = f"was made for CUDA {torch.version.cuda}" if torch.version.cuda else "was made without CUDA"
+        made_for = (
+            f"was made for CUDA {torch.version.cuda}" if torch.version.cuda else "was made without CUDA"
+        )
         return torch.__version__, f"{made_for} and sees no GPU: cells run on the CPU"
     gpus = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     return torch.__version__, f"CUDA {torch.version.cuda}, sees {gpus}"
@@ -41,7 +44,7 @@ def framework(name):
         return None
     try:
         version, says = FRAMEWORKS[name](importlib.import_module(name))
-    except Exception as error:          # whatever keeps it from working here is what is asked for
+    except Exception as error:  # whatever keeps it from working here is what is asked for
         first = (str(error).splitlines() or [""])[0]
         return {"version": None, "says": f"does not work: {type(error).__name__}: {first}"}
     return {"version": version, "says": says}
@@ -60,10 +63,16 @@ def kernels():
 
 def facts():
     program = compiler.program()
-    return {"python": platform.python_version(), "executable": sys.executable, "package": os.path.dirname(__file__),
-            "compiler": program, "kernels": kernels(),
-            "plain_c": compiler.cc() or "none: cells that came compiled run, no others",
-            "cache": str(cache.root()), **{name: framework(name) for name in FRAMEWORKS}}
+    return {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "package": os.path.dirname(__file__),
+        "compiler": program,
+        "kernels": kernels(),
+        "plain_c": compiler.cc() or "none: cells that came compiled run, no others",
+        "cache": str(cache.root()),
+        **{name: framework(name) for name in FRAMEWORKS},
+    }
 
 
 def row(title, text):
@@ -78,7 +87,7 @@ def main(words):
     command = [found["compiler"], "doctor", *words]
     if "--json" in words:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode > 1:                 # wrong usage, which it said
+        if done.returncode > 1:  # wrong usage, which it said
             sys.stderr.write(done.stderr)
             return done.returncode
         print(json.dumps({"python": found, **json.loads(done.stdout)}, indent=2))
@@ -89,7 +98,10 @@ def main(words):
     for name in FRAMEWORKS:
         said = found[name]
         row(name, f"{said['version'] or ''} {said['says']}".strip() if said else "not installed")
-    row("kernels", f"compiled by {found['kernels']}" if not found["kernels"].startswith("none") else found["kernels"])
+    row(
+        "kernels",
+        f"compiled by {found['kernels']}" if not found["kernels"].startswith("none") else found["kernels"],
+    )
     row("plain C", found["plain_c"])
     row("cache", found["cache"])
     print(flush=True)

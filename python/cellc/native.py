@@ -1,7 +1,7 @@
-"""The built library through ctypes. In: its path and manifest, then sizes and addresses. Out: calls of the C API's
-cell_run_forward, cell_run_backward and cell_run_step. Guaranteed: nothing here knows PyTorch; the library is opened
-locally, so several of them, each with its own copy of the runtime, do not see each other; a context is used by one
-thread at a time; what the library says is raised with the matching type."""
+"""The built library through ctypes. In: its path and manifest, then sizes and addresses. Out: calls of the C
+API's cell_run_forward, cell_run_backward and cell_run_step. Guaranteed: nothing here knows PyTorch; the
+library is opened locally, so several of them, each with its own copy of the runtime, do not see each
+other; a context is used by one thread at a time; what the library says is raised with the matching type."""
 
 import contextlib
 import ctypes
@@ -33,9 +33,9 @@ def remember(known, key, value):
 
 
 def host_backend(dtype):
-    """Where arrays are in the host's memory: the kernels for the CPU, unless CELL_BACKEND says reference. A library
-    without such kernels runs its reference all the same. Of 16 bits it is the reference: kernels round what products
-    take, as those of a GPU do, and here all arithmetic is in f32."""
+    """Where arrays are in the host's memory: the kernels for the CPU, unless CELL_BACKEND says reference. A
+    library without such kernels runs its reference all the same. Of 16 bits it is the reference: kernels
+    round what products take, as those of a GPU do, and here all arithmetic is in f32."""
     return REFERENCE if os.environ.get("CELL_BACKEND") == "reference" or dtype in ("bf16", "f16") else CPU
 
 
@@ -45,10 +45,10 @@ class OutOfMemory(BackendError, MemoryError):
 
 class Library:
     def __init__(self, path, instance, images=None, desc=None, kept=None, widen=list, host=None, dtype="f32"):
-        """images: {number of a GPU: its kernels} where they are not in the library. desc: the address of the cell's
-        description where the library has no `instance` that gives it; `kept` is what it lies in. widen: makes the sizes
-        that the library takes of those that a call has. host: the library for calls on the host, if it is another. dtype:
-        of the cell, as cellc calls it."""
+        """images: {number of a GPU: its kernels} where they are not in the library. desc: the address of the
+        cell's description where the library has no `instance` that gives it; `kept` is what it lies in.
+        widen: makes the sizes that the library takes of those that a call has. host: the library for calls
+        on the host, if it is another. dtype: of the cell, as cellc calls it."""
         self.dtype = dtype
         self.path, self.images, self.kept, self.widen, self.host = path, images, kept, widen, host
         self.dll = self.open_library(path)
@@ -64,15 +64,18 @@ class Library:
         self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
                                          ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self.set_threads = self.declare("cell_context_set_threads", ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-        self.threads, self.chosen = None, {}   # how many a call on the host may use; what was said to contexts
+        self.set_threads = self.declare("cell_context_set_threads", ctypes.c_int, ctypes.c_void_p,
+                                        ctypes.c_int)
+        self.threads = None         # how many a call on the host may use
+        self.chosen = {}            # what was said to contexts
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
         self.contexts, self.lock, self.known, self.arrays = {}, threading.Lock(), {}, {}
         self.streams = {}                      # of the contexts, by address: the stream that was set last
 
     @staticmethod
     def open_library(path):
-        """Locally. A file that is gone is the cache's business; one that cannot be opened misses another library."""
+        """Locally. A file that is gone is the cache's business; one that cannot be opened misses another
+        library."""
         try:
             return ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
@@ -88,8 +91,9 @@ class Library:
         return function
 
     def take(self, device):
-        """A context on a CUDA device, or with None on the host, which nobody else has until it goes back. They are kept
-        to the end of the process: PyTorch, whose streams they know, ends in no order that one could rely on."""
+        """A context on a CUDA device, or with None on the host, which nobody else has until it goes back.
+        They are kept to the end of the process: PyTorch, whose streams they know, ends in no order that
+        one could rely on."""
         with self.lock:
             free = self.contexts.setdefault(device, [])
             ctx = free.pop() if free else None
@@ -159,8 +163,9 @@ class Library:
         return found
 
     def call(self, way, device, stream, sizes, pointers, workspace, reserve):
-        """One call; workspace and reserve are (address, bytes). stream: 0 is the default stream; by NULL the library would
-        take a stream of its own, which that one waits for and which waits for that one, at every change from one to the other."""
+        """One call; workspace and reserve are (address, bytes). stream: 0 is the default stream; by NULL the
+        library would take a stream of its own, which that one waits for and which waits for that one, at
+        every change from one to the other."""
         if device is None and self.host:
             return self.host.call(way, device, stream, sizes, pointers, workspace, reserve)
         array = self.array(sizes)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What bench/ computes and draws without a GPU: the memory that training needs, against what follows from the tensors'
-# sizes by hand, and the account of compile times, with a compiler whose times are known.
-# In: CELLC, BUILD. Out: what failed, and the sum as the last line.
+# What bench/ computes and draws without a GPU: the memory that training needs, against what follows from
+# the tensors' sizes by hand, and the account of compile times, with a compiler whose times are known. In:
+# CELLC, BUILD. Out: what failed, and the sum as the last line.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(cd "$root/${BUILD:-build}" && pwd)
@@ -29,13 +29,14 @@ mib=$((1 << 20))
 same "swiglu's arguments" $((3 * 64 * mib)) "$(of swiglu argument)"
 same "swiglu's gradients" $((3 * 64 * mib)) "$(of swiglu gradient)"
 same "swiglu's reserve" 0 "$(of swiglu reserve)"
-# x and y of 16 x 512 x 1024, W and R of 4096 x 1024, two biases of 4096, 2 bytes each; h and c of 16 x 1024 before and
-# behind in f32.
+# x and y of 16 x 512 x 1024, W and R of 4096 x 1024, two biases of 4096, 2 bytes each; h and c of 16 x 1024
+# before and behind in f32.
 lstm=$((2 * (2 * 16 * 512 * 1024 + 2 * 4096 * 1024 + 2 * 4096) + 4 * 4 * 16 * 1024))
 same "lstm's arguments" $lstm "$(of lstm_1024 argument)"
 same "lstm's peak" $((lstm + $(of lstm_1024 gradient) + $(of lstm_1024 reserve) + $(of lstm_1024 workspace))) \
     "$(of lstm_1024 peak)"
-# The state of 16 heads of 64 x 64 in bf16 in front of each 64 steps of 8 x 2048 is 32 MiB of the delta rule's reserve.
+# The state of 16 heads of 64 x 64 in bf16 in front of each 64 steps of 8 x 2048 is 32 MiB of the delta
+# rule's reserve.
 same "delta's states fit" 1 $(($(of delta_16x64 reserve) > 32 * mib))
 same "a line for each workload" 5 "$(grep -vc '^ ' "$work/memory.txt")"
 same "what is saved and never read" 0 "$(grep -c 'never read' "$work/memory.txt")"
@@ -46,7 +47,8 @@ WORKLOADS=$work/own.list bash "$root/bench/prepare.sh" "$work/own" >/dev/null
 WORKLOADS=$work/own.list bash "$root/bench/memory.sh" "$work/own" >"$work/own.txt"
 same "a list of one's own" "0 small" "$? $(sed -n 's/.*"workload": "\([a-z_]*\)".*/\1/p' "$work/own/memory.json" | xargs)"
 
-# The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it leaves out.
+# The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it
+# leaves out.
 explained() { # workload, spec, sizes
     local said
     said=$("$CELLC" explain "$root/specs/$2.cell" --dtype bf16 --sizes "$3" | grep '^  training: ')
@@ -95,7 +97,8 @@ chmod +x "$work/cellc"
 CELLC=$work/cellc again "another cellc" 5
 again "what was measured at first is kept" 5
 
-# ---- curves: recorded points with a peak at N 80, a step from B 129 on, and a curve whose points were lost but two
+# ---- curves: recorded points with a peak at N 80, a step from B 129 on, and a curve whose points were lost
+# but two
 
 plotted=$(CURVES=$root/tests/bench/curves.txt python3 "$root/bench/curves.py" plot "$root/tests/bench/curves.json" "$work/plots")
 same "points were lost: exit code" 1 $?
@@ -127,7 +130,8 @@ python3 "$root/bench/curves.py" instances >"$work/instances.txt"
 WORKLOADS=$work/instances.txt bash "$root/bench/prepare.sh" "$work/instances" >"$work/prepare.txt" 2>&1
 same "the curves' instances compile" "0 $(wc -l <"$work/instances.txt")" "$? $(find "$work/instances" -name '*.cu' | wc -l)"
 
-# ---- what does not build or run is said, and makes the exit code: a workload without sources, with a GPU in name only
+# ---- what does not build or run is said, and makes the exit code: a workload without sources, with a GPU
+# in name only
 
 if [[ -n ${NVCC:-} ]]; then
     printf 'none | none | 1,1 |\n' >"$work/broken.list"

@@ -59,9 +59,11 @@ static int is_near(real y, wide exact)
     return WIDE(fabs)((wide)y - exact) <= MOST_ULP * (wide)(NEXT(size) - size);
 }
 
-static void check(const char *name, real (*f)(real), cell_v (*v)(const real *), wide (*exact)(wide), real lo, real hi)
+static void check(const char *name, real (*f)(real), cell_v (*v)(const real *), wide (*exact)(wide), real lo,
+                  real hi)
 {
-    static const real special[] = { 0, (real)-0.0, (real)INFINITY, -(real)INFINITY, (real)NAN, 1, -1, LEAST, -LEAST };
+    static const real special[] = { 0, (real)-0.0, (real)INFINITY, -(real)INFINITY, (real)NAN, 1, -1,
+                                    LEAST, -LEAST };
     const int n = DRAWS + (int)(sizeof special / sizeof *special);
     int wrong = 0;
     for (int i = 0; i < n; i++) {

@@ -11,6 +11,8 @@ build=$root/${BUILD:-build}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cc=${CC:-cc}
+strict="-Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off"
+libraries="-ldl -lpthread -lm"
 failed=0 passed=0 skipped=0
 
 # SPEC OPTIONS | SIZES...
@@ -33,14 +35,15 @@ END
     [[ -n ${FULL:-} ]] && full
 }
 
-# Dims larger than T, as some are the room of a history.
+# Dims larger than T, as some are the room of a history; the first is the largest, as trellis wants it.
 full() {
     local spec type n
     for spec in "$root"/specs/*.cell; do
-        n=$("$build/cellc" emit "$spec" --kind manifest | sed -n 's/^ *"sizes": \["B", "T", \(.*\)"t0"\],$/\1/p' | grep -o , | wc -l)
-        [[ $spec == */trellis.cell ]] && continue
+        [[ $spec != */std.cell ]] || continue
+        n=$("$build/cellc" emit "$spec" --kind manifest |
+            sed -n 's/^ *"sizes": \["B", "T", \(.*\)"t0"\],$/\1/p' | grep -o , | wc -l)
         for type in f32 bf16 f16 f64; do
-            echo "$(basename "$spec" .cell) --dtype $type | 2,3$(printf ',%s' $(head -n "$n" <<<$'5\n7\n6\n4'))"
+            echo "$(basename "$spec" .cell) --dtype $type | 2,3$(printf ',%s' $(head -n "$n" <<<$'7\n5\n6\n4'))"
         done
     done
 }
@@ -65,16 +68,17 @@ instance() { # spec, options, sizes
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
-    compile "$dir/cpu.o" "-O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-psabi -ffp-contract=off" "$dir/${cell}_cpu.c" || return 1
+    compile "$dir/cpu.o" "-O1 $strict -Wno-psabi" "$dir/${cell}_cpu.c" || return 1
     compile "$dir/host.o" "-O0 -DCELL_CPU" "$dir/$cell.c" || return 1
     compile "$dir/reference.o" "-O0 -DCELL_REAL=double" "$dir/${cell}_ref.c" || return 1
-    compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough -include cell_rough.h" "$dir/${cell}_ref.c" || return 1
+    rough+=" -include cell_rough.h"
+    compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough" "$dir/${cell}_ref.c" || return 1
     # shellcheck disable=SC2086
-    $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$build"/libladder.a "$build"/libcell.a -ldl -lpthread -lm \
+    $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$build"/libladder.a "$build"/libcell.a $libraries \
         -o "$dir/ladder" >>"$dir/log" 2>&1 || return 1
     # shellcheck disable=SC2086
-    $cc "$dir"/{cpu,host,reference}.o -Wl,--defsym=threads_instance=${cell}_instance "$work/threads.o" "$build"/libcell.a -ldl \
-        -lpthread -lm -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
+    $cc "$dir"/{cpu,host,reference}.o -Wl,--defsym=threads_instance=${cell}_instance "$work/threads.o" \
+        "$build"/libcell.a $libraries -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
     # shellcheck disable=SC2086
     LADDER_DECIDED=0 CELL_BACKEND=cpu timeout 300 "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
     # shellcheck disable=SC2086
@@ -100,8 +104,8 @@ for type in 0 1; do
     for arch in "" -march=native; do
         [[ -z ${ONLY:-} ]] || continue
         : >"$work/functions.log"
-        compile "$work/functions.o" "-O2 -Wall -Wextra -Werror -Wno-unused-function -Wno-psabi -ffp-contract=off -fno-math-errno \
-            -fno-trapping-math -DCELL_CPU_DOUBLE=$type $arch" "$here/functions.c" &&
+        compile "$work/functions.o" "-O2 $strict -Wno-psabi -fno-math-errno -fno-trapping-math \
+            -DCELL_CPU_DOUBLE=$type $arch" "$here/functions.c" &&
             $cc "$work/functions.o" -lm -o "$work/functions" && "$work/functions" >"$work/functions.log"
         count "$work/functions.log" "functions, CELL_CPU_DOUBLE=$type $arch"
     done
@@ -109,8 +113,7 @@ done
 # All of them over their whole range, and the types of 16 bits.
 for type in 0 1; do
     [[ -z ${ONLY:-} ]] || continue
-    compile "$work/math.o" "-O2 -Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off -DCELL_CPU_DOUBLE=$type" \
-        "$here/math.c" && $cc "$work/math.o" -lm -o "$work/math" && "$work/math" >"$work/math.log"
+    compile "$work/math.o" "-O2 $strict -DCELL_CPU_DOUBLE=$type" "$here/math.c" && $cc "$work/math.o" -lm -o "$work/math" && "$work/math" >"$work/math.log"
     count "$work/math.log" "ranges, CELL_CPU_DOUBLE=$type"
 done
 while IFS='|' read -r what sizes; do

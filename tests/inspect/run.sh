@@ -59,6 +59,11 @@ else
     fail "inspect --json"
 fi
 
+expect 0 "" "$cellc" build "$spec" --no-cuda --cpu native -o "$dir/native"
+expect 0 "CPU        " "$cellc" inspect "$dir/native/libleak.so"
+says "kernels, for "
+expect 0 '"cpu": null' "$cellc" inspect "$both" --json
+
 # ---- the same numbers as the library's functions give
 
 cat >"$dir/ask.c" <<'C'

@@ -31,7 +31,8 @@ compile="$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/in
         echo "$compile -c $source -o $objects/runtime/$(basename "${source%.c}").o"
     done
     for level in 0 1 2 3; do # of the backend for the CPU, which is linked and not run
-        echo "$compile -DCELL_CPU_LEVEL=$level -c $root/runtime/cpu/product_level.c -o $objects/runtime/product_$level.o"
+        echo "$compile -DCELL_CPU_LEVEL=$level -c $root/runtime/cpu/product_level.c" \
+            "-o $objects/runtime/product_$level.o"
     done
 } | xargs -P "$jobs" -I '{}' sh -c '{}' ||
     { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }

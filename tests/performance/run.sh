@@ -94,7 +94,8 @@ for cell in named written dear; do
 done
 [[ -s $work/named.plan ]] && diff "$work/named.plan" "$work/written.plan"
 ok "values: a value with a name has another plan than the same written out"
-grep -q '  act .* where it is read  made anew ' "$work/named" && ! grep -E '^  (reserve|workspace) .*H\*H\*B' "$work/named"
+grep -q '  act .* where it is read  made anew ' "$work/named" &&
+    ! grep -E '^  (reserve|workspace) .*H\*H\*B' "$work/named"
 ok "values/named: act is kept, or not said to be made anew"
 grep -q '  far .* reserve  *saved ' "$work/dear" && ! grep -q 'where it is read' "$work/dear"
 ok "values/dear: far is made anew for each reader"

@@ -1,4 +1,5 @@
-"""`python -m cellc doctor`: it says what this Python and this machine have, and hides nothing where a package is broken."""
+"""`python -m cellc doctor`: it says what this Python and this machine have, and hides nothing where a package
+is broken."""
 
 import json
 import platform
@@ -35,7 +36,9 @@ def test_wrong_usage_is_the_compilers(capfd):
         assert code == 2 and "doctor" in out.err
 
 
-@pytest.mark.parametrize("error", [ImportError("libcudart.so.13: cannot open\nmore"), OSError(""), RuntimeError("no devices")])
+@pytest.mark.parametrize(
+    "error", [ImportError("libcudart.so.13: cannot open\nmore"), OSError(""), RuntimeError("no devices")]
+)
 def test_a_package_that_does_not_import(capfd, monkeypatch, error):
     def broken(module):
         raise error

@@ -4,9 +4,8 @@
     respell.py SEED laid        the same params, laid together by definitions
     respell.py SEED plain       one param for all products of a vector
 
-paper and laid have the same params, so that `cellc compare` can tell whether they say the same; plain is how one
-would write the step for the compiler.
-"""
+paper and laid have the same params, so that `cellc compare` can tell whether they say the same; plain is
+how one would write the step for the compiler."""
 
 import random
 import sys
@@ -90,7 +89,11 @@ def main(seed, spelling):
         params = list(dict.fromkeys(params))
         rng.shuffle(params)
     biases = [f"b{n}[H]" for n in range(count)]
-    lines += ["    param " + ", ".join(params + ["v[H]"] + biases) + ";", "    state h[H];", "    output y[H];"]
+    lines += [
+        "    param " + ", ".join(params + ["v[H]"] + biases) + ";",
+        "    state h[H];",
+        "    output y[H];",
+    ]
     if spelling == "laid":
         lines += [stack_of("W", of_x, "D"), stack_of("U", early, "H")]
         if late:

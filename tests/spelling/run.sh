@@ -120,7 +120,9 @@ kernels() {
     awk '/^schedule tile/ { on_chip = 1 }
          /^(forward|backward): operations/ { direction = $1; table = 1; next }
          /^ +line +value/ { table = 0 }
-         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || ($3 == "product" && !on_chip)) { n[direction " " $2 " " $3]++ }
+         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || ($3 == "product" && !on_chip)) {
+             n[direction " " $2 " " $3]++
+         }
          END { for (what in n) print what, n[what] }' "$1"
 }
 
@@ -143,7 +145,8 @@ same_kernels() { # WHAT, options: apart.cell has those of stacked.cell
     [[ -n ${FULL:-} ]] || dtypes=("${dtypes[turn % 2]}")
     for dtype in "${dtypes[@]}"; do
         for text in apart stacked; do
-            "$cellc" explain "$work/$text.cell" --import-dir specs --all --dtype $dtype "$@" >"$work/$text" 2>"$work/$text.err"
+            "$cellc" explain "$work/$text.cell" --import-dir specs --all --dtype $dtype "$@" \
+                >"$work/$text" 2>"$work/$text.err"
             kernels "$work/$text" >"$work/$text.kernels"
         done
         as_good "$work/stacked.kernels" "$work/apart.kernels" >"$work/diff"
@@ -157,7 +160,8 @@ gradients=(--no-gradients)
 [[ -n ${FULL:-} ]] && gradients=()
 same_values() { # WHAT, SPEC, SPEC, options
     local said
-    said=$("$cellc" compare "$2" "$3" --import-dir specs --brief -Wno-performance "${gradients[@]}" "${@:4}" 2>&1)
+    said=$("$cellc" compare "$2" "$3" --import-dir specs --brief -Wno-performance "${gradients[@]}" \
+        "${@:4}" 2>&1)
     result $? "$1 ${*:4}: $said"
 }
 

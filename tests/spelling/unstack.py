@@ -3,10 +3,10 @@
     unstack.py SPEC NAME=COUNT*UNIT...              each value that is stacked is COUNT values, as is each param
     unstack.py --laid SPEC NAME=COUNT*UNIT...       the params apart, and laid together by a definition
 
-NAME is a param, or a value, whose first axis is COUNT times UNIT, or COUNT - 1 times where a definition takes less.
-A definition of such a value reads others at its own first index only; all else reads them at UNIT*n + index. Both
-texts have the same params, so that `cellc compare` can tell whether they say the same.
-"""
+NAME is a param, or a value, whose first axis is COUNT times UNIT, or COUNT - 1 times where a definition
+takes less. A definition of such a value reads others at its own first index only; all else reads them at
+UNIT*n + index. Both texts have the same params, so that `cellc compare` can tell whether they say the
+same."""
 
 import re
 import sys
@@ -56,9 +56,13 @@ def reads(text, stacked, row=None, part=None):
         out, end = "", 0
         for m in re.finditer(rf"\b{s.name}\[", text):
             close = bracket_end(text, m.end() - 1)
-            places = split(text[m.end():close], ",")
+            places = split(text[m.end() : close], ",")
             n, place = (part, row) if row and places[0].strip() == row else s.part(places[0])
-            out += text[end:m.start()] + f"{s.name}_{n}[" + ", ".join([place] + [p.strip() for p in places[1:]])
+            out += (
+                text[end : m.start()]
+                + f"{s.name}_{n}["
+                + ", ".join([place] + [p.strip() for p in places[1:]])
+            )
             end = close
         text = out + text[end:]
     return text
@@ -71,7 +75,7 @@ def param(declared, stacked):
     if not of:
         return [declared]
     s, close = of[0], bracket_end(declared, m.end() - 1)
-    axes = split(declared[m.end():close], ",")
+    axes = split(declared[m.end() : close], ",")
     if axes[0].strip() != s.extents()[0]:
         raise ValueError(f"{s.name} has the extent {axes[0]}")
     s.axes = [a.strip() for a in axes[1:]]
@@ -102,7 +106,8 @@ def statement(text, stacked, together):
         if s.name == m[2] and s.axes is None:
             count = s.count - s.extents().index(m[4].strip())
             return m[1] + "\n    ".join(
-                f"{s.name}_{n}[{m[3]}:{s.unit}{m[5]}] = {reads(m[6], stacked, m[3], n)};" for n in range(count)
+                f"{s.name}_{n}[{m[3]}:{s.unit}{m[5]}] = {reads(m[6], stacked, m[3], n)};"
+                for n in range(count)
             )
     return (text if together else reads(text, stacked)) + ";"
 

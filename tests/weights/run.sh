@@ -1,7 +1,8 @@
 #!/bin/bash
-# Tests files of weights (cell_weights.h): weights.py builds them from the format's description, whole and broken, and
-# looks at what a program wrote. The program, and what reads and writes files in it, run under AddressSanitizer and
-# UBSan. In: BUILD, CC. FULL=1 changes bytes of headers 400 times. Ends with "N passed, N failed".
+# Tests files of weights (cell_weights.h): weights.py builds them from the format's description, whole and
+# broken, and looks at what a program wrote. The program, and what reads and writes files in it, run under
+# AddressSanitizer and UBSan. In: BUILD, CC. FULL=1 changes bytes of headers 400 times. Ends with "N passed,
+# N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 dir=$(mktemp -d)

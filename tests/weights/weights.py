@@ -1,5 +1,6 @@
-"""Files of weights, read and written by cell_weights.h (the program in argv[1]) and by this, which has the format from
-its description; where the package safetensors is there, by that too. Then files that are broken in each way."""
+"""Files of weights, read and written by cell_weights.h (the program in argv[1]) and by this, which has the
+format from its description; where the package safetensors is there, by that too. Then files that are
+broken in each way."""
 
 import json
 import os
@@ -30,7 +31,7 @@ def run(*words):
 def parse(data):
     """(header, bytes of the tensors)."""
     (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8:8 + length].decode()), data[8 + length:]
+    return json.loads(data[8 : 8 + length].decode()), data[8 + length :]
 
 
 def build(header, body, text=None):
@@ -44,8 +45,10 @@ def f32(values):
 
 def good(**changes):
     """A file that `load` takes."""
-    header = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
-              "b.c": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]}}
+    header = {
+        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "b.c": {"dtype": "F32", "shape": [], "data_offsets": [24, 28]},
+    }
     header.update(changes)
     return header, f32(VALUES) + f32([7.0])
 
@@ -62,9 +65,12 @@ def what_is_written():
         data = f.read()
     header, body = parse(data)
     expect(struct.unpack("<Q", data[:8])[0] % 8 == 0, "tensors begin at a multiple of 8 bytes")
-    expect(header["__metadata__"] == {"spec": "1234", "who\"": "a\\b"}, "metadata")
-    expect(list(header)[1:] == ["a", "quote\" and \\ \n ä", "b.c", "wide", "none", "places"], "names")
-    expect(header["none"] == {"dtype": "F32", "shape": [0, 4], "data_offsets": [40, 40]}, "a tensor without elements")
+    expect(header["__metadata__"] == {"spec": "1234", 'who"': "a\\b"}, "metadata")
+    expect(list(header)[1:] == ["a", 'quote" and \\ \n ä', "b.c", "wide", "none", "places"], "names")
+    expect(
+        header["none"] == {"dtype": "F32", "shape": [0, 4], "data_offsets": [40, 40]},
+        "a tensor without elements",
+    )
     begin, end = header["a"]["data_offsets"]
     expect(body[begin:end] == f32(VALUES), "values")
     begin, end = header["places"]["data_offsets"]
@@ -76,7 +82,10 @@ def what_is_written():
     except ImportError:
         return
     tensors = load_file(PATH)
-    expect(tensors["a"].tolist() == [VALUES[:3], [struct.unpack("<f", f32([v]))[0] for v in VALUES[3:]]], "safetensors")
+    expect(
+        tensors["a"].tolist() == [VALUES[:3], [struct.unpack("<f", f32([v]))[0] for v in VALUES[3:]]],
+        "safetensors",
+    )
     with safe_open(PATH, "np") as f:
         expect(f.metadata()["spec"] == "1234", "safetensors: metadata")
 
@@ -85,27 +94,46 @@ def what_is_read():
     header, body = good()
     wanted = " ".join(repr(struct.unpack("<f", f32([v]))[0]) for v in VALUES).split()
     code, said = run("load", with_file(build(header, body)), "f32")
-    expect(code == 0 and [float(v) for v in said.split()] == [float(v) for v in wanted] + [7.0], "f32: " + said)
-    for text in (json.dumps(header, indent=2) + "  \n", json.dumps(header).replace("b.c", "b\\u002ec"),
-                 json.dumps({**header, "__metadata__": {}})):
+    expect(
+        code == 0 and [float(v) for v in said.split()] == [float(v) for v in wanted] + [7.0], "f32: " + said
+    )
+    for text in (
+        json.dumps(header, indent=2) + "  \n",
+        json.dumps(header).replace("b.c", "b\\u002ec"),
+        json.dumps({**header, "__metadata__": {}}),
+    ):
         code, said = run("load", with_file(build(header, body, text)), "f32")
         expect(code == 0, f"another text of the header: {said}")
     code, said = run("load", with_file(build(header, body)), "f64")
-    expect(code == 0 and [float(v) for v in said.split()][3] == struct.unpack("<f", f32([1e-30]))[0], "f32 as f64")
+    expect(
+        code == 0 and [float(v) for v in said.split()][3] == struct.unpack("<f", f32([1e-30]))[0],
+        "f32 as f64",
+    )
     code, said = run("load", with_file(build(header, body)), "bf16")
     expect(code == 0 and said.split()[1] == "-1.5", "f32 as bf16")
     code, said = run("load", with_file(build(header, body)), "f16")
     expect(code == 0 and said.split()[4] == "inf", "f32 as f16, beyond its range")
-    tie = struct.pack("<6d", 1 + 2 ** -8, 1 + 3 * 2 ** -8, 1 + 2 ** -8 + 2 ** -50, 0, 0, 0)
+    tie = struct.pack("<6d", 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-50, 0, 0, 0)
     header["a"] = {"dtype": "F64", "shape": [2, 3], "data_offsets": [0, 48]}
     header["b.c"]["data_offsets"] = [48, 52]
     code, said = run("load", with_file(build(header, tie + f32([1]))), "bf16")
     expect(said.split()[:3] == ["1", "1.015625", "1.0078125"], "f64 as bf16 is rounded once: " + said)
     header, body = good()
-    code, said = run("load", with_file(build({**header, "more": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [28, 31]}},
-                                             body + b"abc")), "f32")
+    code, said = run(
+        "load",
+        with_file(
+            build(
+                {**header, "more": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [28, 31]}},
+                body + b"abc",
+            )
+        ),
+        "f32",
+    )
     expect(code == 0, "what is not asked for is left alone: " + said)
-    expect(run("text", with_file(build({"__metadata__": {"k": "ä\n"}, **header}, body)), "k") == (0, "ä\n\n"), "a text")
+    expect(
+        run("text", with_file(build({"__metadata__": {"k": "ä\n"}, **header}, body)), "k") == (0, "ä\n\n"),
+        "a text",
+    )
     expect("no metadata of the key 'z'" in run("text", PATH, "z")[1], "no such text")
 
 
@@ -122,25 +150,44 @@ def what_is_refused():
     a, bc = header["a"], header["b.c"]
     wrong = {
         "it has less than 8 bytes": [b"", whole[:7]],
-        "longer than the file": [struct.pack("<Q", 1 << 63) + whole[8:], whole[:40], struct.pack("<Q", len(whole)) + whole[8:]],
+        "longer than the file": [
+            struct.pack("<Q", 1 << 63) + whole[8:],
+            whole[:40],
+            struct.pack("<Q", len(whole)) + whole[8:],
+        ],
         "begin with {": [build({}, body, " {}"), build({}, b"", "")],
         "it is cut": [whole[:-1], whole[:-28]],
         "behind the last tensor": [whole + b"x"],
-        "the bytes of a tensor": [build({**header, "a": {**a, "shape": [2, 4]}}, body), build({**header, "a": {**a, "dtype": "F64"}}, body),
-                                  build({**header, "a": {**a, "data_offsets": [24, 0]}}, body),
-                                  build({**header, "a": {**a, "shape": [2 ** 40, 2 ** 40]}}, body)],
-        "overlap": [build({**header, "b.c": {**bc, "data_offsets": [20, 24]}}, body),
-                    build({**header, "b.c": {**bc, "data_offsets": [28, 32]}}, body + b"1234")],
-        "a name comes twice": [build(header, body, json.dumps(header).replace("b.c", "a").replace("[]", "[1]"))],
-        "too large": [build({**header, "a": {**a, "shape": [2 ** 63]}}, body)],
+        "the bytes of a tensor": [
+            build({**header, "a": {**a, "shape": [2, 4]}}, body),
+            build({**header, "a": {**a, "dtype": "F64"}}, body),
+            build({**header, "a": {**a, "data_offsets": [24, 0]}}, body),
+            build({**header, "a": {**a, "shape": [2**40, 2**40]}}, body),
+        ],
+        "overlap": [
+            build({**header, "b.c": {**bc, "data_offsets": [20, 24]}}, body),
+            build({**header, "b.c": {**bc, "data_offsets": [28, 32]}}, body + b"1234"),
+        ],
+        "a name comes twice": [
+            build(header, body, json.dumps(header).replace("b.c", "a").replace("[]", "[1]"))
+        ],
+        "too large": [build({**header, "a": {**a, "shape": [2**63]}}, body)],
         "more axes than 8": [build({**header, "a": {**a, "shape": [1] * 9}}, body)],
         "other than two offsets": [build({**header, "a": {**a, "data_offsets": [0]}}, body)],
         "other members": [build({**header, "a": {**a, "more": 1}}, body)],
         "has not dtype": [build({**header, "a": {"dtype": "F32", "shape": [2, 3]}}, body)],
-        "no whole number": [build({**header, "a": {**a, "shape": [2.0, 3]}}, body), build({**header, "a": {**a, "shape": [-2, 3]}}, body)],
+        "no whole number": [
+            build({**header, "a": {**a, "shape": [2.0, 3]}}, body),
+            build({**header, "a": {**a, "shape": [-2, 3]}}, body),
+        ],
         "a tensor is no object": [build({**header, "a": 1}, body)],
-        "none of JSON": [build({}, b"", '{"\\x": 1}'), build({}, b"", '{"\\u12": 1}'), build({}, b"", '{"\\ud800": 1}'),
-                         build({}, b"", '{"a\\u0000b": 1}'), build({}, b"", '{"\n": 1}')],
+        "none of JSON": [
+            build({}, b"", '{"\\x": 1}'),
+            build({}, b"", '{"\\u12": 1}'),
+            build({}, b"", '{"\\ud800": 1}'),
+            build({}, b"", '{"a\\u0000b": 1}'),
+            build({}, b"", '{"\n": 1}'),
+        ],
         "does not end": [build({}, b"", '{"a'), build({}, b"", "{" + json.dumps(header)[1:-1])],
         "two __metadata__": [build({}, b"", '{"__metadata__":{},"__metadata__":{}}')],
         "more behind its header": [build({}, body, json.dumps(header) + "x")],
@@ -152,7 +199,9 @@ def what_is_refused():
     for message, files in wrong.items():
         for data in files:
             code, said = run("load", with_file(data), "f32")
-            expect(code == 1 and message in said and said.startswith("untouched"), f"{message}: {code} {said}")
+            expect(
+                code == 1 and message in said and said.startswith("untouched"), f"{message}: {code} {said}"
+            )
     code, said = run("load", "/nowhere/file", "f32")
     expect(code == 1 and "cannot read /nowhere/file: No such file or directory" in said, said)
     code, said = run("save", "/nowhere/file")
@@ -170,7 +219,10 @@ def bytes_changed(count):
         for _ in range(draw.choice([1, 1, 2])):
             data[draw.randrange(8 + length)] = draw.randrange(256)
         code, said = run("load", with_file(bytes(data)), "f32")
-        expect(code in (0, 1) and "HALF" not in said and "Sanitizer" not in said, f"{bytes(data)!r}: {code} {said}")
+        expect(
+            code in (0, 1) and "HALF" not in said and "Sanitizer" not in said,
+            f"{bytes(data)!r}: {code} {said}",
+        )
 
 
 with tempfile.TemporaryDirectory() as place:
