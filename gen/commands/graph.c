@@ -187,6 +187,8 @@ void graph_dot(Plan *p, Direction d, Buf *out)
     put_phase(&g, PHASE_PARAM, "once");
     put_phase(&g, PHASE_BEFORE, p->schedule->stateless ? "all steps at once" : "all steps at once, before the walk");
     put_phase(&g, PHASE_DURING, "step by step");
+    for (int k = 1; k < plan_walk_count(p); k++)
+        put_phase(&g, (Phase)((int)PHASE_BETWEEN + k - 1), "all steps at once, between two walks");
     put_phase(&g, PHASE_AFTER, "all steps at once, after the walk");
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (g.drawn[id]) {

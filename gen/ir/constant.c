@@ -66,7 +66,7 @@ static int64_t elements_along(const Module *m, const IndexId *axes, int n)
 
 static bool value_of(Evaluation *e, NodeId id, double *out);
 
-/* Calls each place of the axes in turn; those that were bound before are bound again. */
+/* The value at each place of the axes, in row-major order; indices that were bound before are bound again. */
 static const double *elements_of(Evaluation *e, const IndexId *axes, int naxes, NodeId value, int64_t count)
 {
     const Module *m = e->m;

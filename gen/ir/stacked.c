@@ -287,6 +287,11 @@ static NodeId tiled(Pass *s, const Stack *k, const int *blocks, int n)
     int axis = 0;
     while (axis < first.nmap && !ix_uses(first.map[axis], last_row(leader)))
         axis++;
+    for (int i = axis + 1; i < first.nmap; i++)
+        if (ix_uses(first.map[i], last_row(leader))) /* a diagonal */
+            return -1;
+    if (first.nmap > MOST_AXES)
+        return -1;
     memcpy(map, first.map, sizeof *map * (size_t)first.nmap);
     for (int found = 0; found < n; found++) {
         int next = -1;

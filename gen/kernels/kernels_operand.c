@@ -254,7 +254,7 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
 /* Of constants: a pointer to the table, declared in front of all. */
 static const KirExpr *table(Code *x, NodeId array)
 {
-    int64_t number = table_number(x->k->p, array);
+    int64_t number = (int64_t)table_number(x->k->p, array);
     for (int i = 0; i < x->tables.len; i++)
         if (x->tables.data[i].number == number)
             return kir_var(x->kir, x->tables.data[i].pointer);

@@ -876,7 +876,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     Node a = *k_node(k, array);
     const Read r = { .id = array, .nmap = a.naxes, .map = (const IxExpr **)(uintptr_t)map };
     if (k_has_table(k, &r))
-        return k_text(k, "cell_table_%08" PRIx32 "[%s]", table_number(k->p, array),
+        return k_text(k, "cell_table_%" PRIx64 "[%s]", table_number(k->p, array),
                       ix_text(&k->printer, read_linear(k->p->m, &r)));
     const char *inside[64], *before[64];
     const IxExpr *meant[64];

@@ -50,7 +50,7 @@ static void print_special(const KirExpr *e, Buf *out)
     switch ((KirSpecial)e->op) {
     case KP_SIZE: buf_f(out, "args->size[%d]", which); break;
     case KP_POINTER: buf_f(out, "args->ptr[%d]", which); break;
-    case KP_TABLE: buf_f(out, "cell_table_%08llx", (unsigned long long)e->whole); break;
+    case KP_TABLE: buf_f(out, "cell_table_%llx", (unsigned long long)e->whole); break;
     case KP_STEP: buf_f(out, "args->t"); break;
     case KP_ADDS: buf_f(out, "(args->flags & CELL_KERNEL_ACCUMULATE) != 0"); break;
     case KP_SAVES: buf_f(out, "(args->flags & CELL_KERNEL_SAVE) != 0"); break;

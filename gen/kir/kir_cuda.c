@@ -63,7 +63,7 @@ static void print_special(const KirExpr *e, Buf *out)
     else if (e->op == KP_POINTER)
         buf_f(out, "args.ptr[%d]", which);
     else if (e->op == KP_TABLE)
-        buf_f(out, "cell_table_%08llx", (unsigned long long)e->whole);
+        buf_f(out, "cell_table_%llx", (unsigned long long)e->whole);
     else if (e->op == KP_BLOCK || e->op == KP_BLOCKS)
         buf_f(out, "cell_block_%s(%d)", e->op == KP_BLOCK ? "index" : "count", which);
     else

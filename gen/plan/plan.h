@@ -470,7 +470,7 @@ enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIE
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
 
 /* plan_table.c: the name of a table is made of what is in it. */
-uint32_t table_number(const Plan *p, NodeId array);
+uint64_t table_number(const Plan *p, NodeId array);
 /* Those that are read, each once, in that memory ("__device__ ", or "" for the CPU). */
 void put_tables(const Plan *const *plans, int n, const char *memory, Buf *out);
 

@@ -5,6 +5,8 @@
  * value of a sequence that it is made of, such as `w[i,j] * sigmoid(a[i,j] * (u[j] - m[i,j]))`: it is stored
  * where that is cheaper than to make it for each reader, by the costs below. It is guaranteed that all that
  * is needed to make such a value is in memory wherever it is read. */
+#include <math.h>
+
 #include "emit/emit.h"
 #include "ir/constant.h"
 #include "ir/marks.h"
@@ -246,6 +248,9 @@ static const double *table_of(const Made *x, NodeId id)
     if (!plan_reduces(p, id) && slots <= SLOTS_CACHED * dtype_bytes(p->compute))
         return NULL;
     const double *v = constant_elements(p->m, id, &count);
+    for (int64_t i = 0; v && p->compute != DT_F64 && i < count; i++)
+        if (!isfinite((float)v[i]))
+            return NULL; /* no literal is infinite */
     return v && count <= most ? v : NULL;
 }
 

@@ -18,17 +18,18 @@ static const char *number_text(const Plan *p, double v)
                                 : intern_f(p->m->c, "%.9gf", (double)(float)v);
 }
 
-/* FNV-1a of the elements as they are rounded, and of their type. */
-uint32_t table_number(const Plan *p, NodeId array)
+/* FNV-1a in 64 bits of the elements as they are rounded, of their number and of their type: a name that two tables
+ * share is taken for one table. */
+uint64_t table_number(const Plan *p, NodeId array)
 {
-    uint32_t h = 2166136261u ^ (uint32_t)p->compute;
+    uint64_t h = 14695981039346656037u ^ (uint64_t)p->compute ^ (uint64_t)count_of(p, array) << 8;
     for (int64_t i = 0; i < count_of(p, array); i++) {
         double v = p->compute == DT_F64 ? p->table[array][i] : (double)(float)p->table[array][i];
         const unsigned char *bytes = (const unsigned char *)&v;
         for (size_t k = 0; k < sizeof v; k++)
-            h = (h ^ bytes[k]) * 16777619u;
+            h = (h ^ bytes[k]) * 1099511628211u;
     }
-    return h;
+    return h & INT64_MAX; /* the kernel IR has it as a whole number */
 }
 
 /* With a point, so that it is no integer. */
@@ -48,7 +49,7 @@ static void put_table(const Plan *p, NodeId array, const char *memory, Buf *out)
 {
     const Node *a = &p->m->nodes.data[array];
     int64_t n = count_of(p, array);
-    buf_f(out, "/* %s */\nstatic %sconst %s cell_table_%08" PRIx32 "[%" PRId64 "] = {",
+    buf_f(out, "/* %s */\nstatic %sconst %s cell_table_%" PRIx64 "[%" PRId64 "] = {",
           a->name ? a->name : "constants", memory, p->compute == DT_F64 ? "double" : "float",
           table_number(p, array), n);
     for (int64_t i = 0; i < n; i++) {
@@ -65,7 +66,7 @@ void put_tables(const Plan *const *plans, int n, const char *memory, Buf *out)
         for (NodeId id = 0; plans[k]->table && id < plans[k]->n_nodes; id++) {
             if (!plans[k]->table[id] || !plans[k]->table_read[id])
                 continue;
-            const char *name = intern_f(plans[k]->m->c, "%08" PRIx32, table_number(plans[k], id));
+            const char *name = intern_f(plans[k]->m->c, "%" PRIx64, table_number(plans[k], id));
             if (!map_get(&done, name))
                 put_table(plans[k], id, memory, out);
             map_put(plans[0]->m->arena, &done, name, (void *)(uintptr_t)name);

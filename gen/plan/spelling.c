@@ -12,7 +12,7 @@
 #include "spelling.h"
 
 /* DEPTH: of what is printed of an expression. LONGEST: characters of it. */
-enum { DEPTH = 12, LONGEST = 72 };
+enum { DEPTH = 12, LONGEST = 72, MOST_AXES = 16 };
 
 /* The factors, in a copy of the module, and which of them has to get a name. */
 typedef struct Split {
@@ -42,7 +42,7 @@ static Read operand(Module *m, NodeId id, const Node *sum, bool named)
 {
     const Node n = m->nodes.data[id];
     if (named) {
-        IndexId axes[MOST_TERMS];
+        IndexId axes[MOST_AXES];
         axes_of(&n, sum, axes);
         return read_itself(m, node_array(m, id, axes, n.naxes, NULL, n.span));
     }
@@ -147,7 +147,7 @@ static const char *free_name(const Module *m, const char *base)
 static const char *named(const Module *m, const char *name, NodeId value, const Node *sum, bool defined)
 {
     const Node *n = &m->nodes.data[value];
-    IndexId axes[MOST_TERMS];
+    IndexId axes[MOST_AXES];
     Buf b = { .arena = m->arena };
     axes_of(n, sum, axes);
     buf_f(&b, "%s", name);
@@ -228,8 +228,8 @@ bool spelling_of(const Plan *p, const Program *pr, NodeId array, Spelling *out)
     Split s = { .m = module_copy(p->m) };
     Module *m = s.m;
     const Node sum = m->nodes.data[id];
-    if (!factor_term(m, sum.args[0], &sum, &s.f) || m->nodes.data[s.f.shared].naxes > MOST_TERMS ||
-        m->nodes.data[s.f.own].naxes > MOST_TERMS)
+    if (!factor_term(m, sum.args[0], &sum, &s.f) || m->nodes.data[s.f.shared].naxes > MOST_AXES ||
+        m->nodes.data[s.f.own].naxes > MOST_AXES)
         return false;
     s.names_shared = !is_operand(&m->nodes.data[s.f.shared]);
     s.names_own = !is_operand(&m->nodes.data[s.f.own]);

@@ -41,7 +41,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t memory_key; /* of a thread: its Memory */
 static _Atomic int is_begun; /* there is the key */
 
-static void look_again(int looks)
+static void look_again(unsigned looks)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -130,7 +130,7 @@ static void *worker(void *argument)
     unsigned seen = seen_first[own];
     for (;;) {
         unsigned now = number;
-        for (int looks = 0; now == seen && looks < LOOKS; looks++) {
+        for (unsigned looks = 0; now == seen && looks < LOOKS; looks++) {
             look_again(looks);
             now = number;
         }
@@ -191,7 +191,7 @@ static void run_together(Job *of, int threads)
     pthread_cond_broadcast(&woken);
     pthread_mutex_unlock(&sleep_lock);
     work(of);
-    for (int looks = 0; busy > 0; looks++)
+    for (unsigned looks = 0; busy > 0; looks++)
         look_again(looks);
     job = NULL;
 }
@@ -206,7 +206,12 @@ cell_status cell_pool_run(cell_pool_fn fn, const void *data, int64_t items, int6
     pthread_once(&once, begin);
     threads = threads > MOST ? MOST : threads;
     threads = threads > most ? (int)most : threads;
-    if (threads > 1 && pthread_mutex_trylock(&turn) == 0) {
+    int together = threads > 1 && pthread_mutex_trylock(&turn) == 0;
+    if (together && ended) { /* the process or the library ends, and has no workers any more */
+        pthread_mutex_unlock(&turn);
+        together = 0;
+    }
+    if (together) {
         int64_t piece = items / ((int64_t)threads * PIECES);
         of.piece = piece > grain ? piece : grain > 0 ? grain : 1;
         run_together(&of, threads);

@@ -208,8 +208,10 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
     cell_status status = CELL_OK;
     if (!memory)
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a product");
+    const int64_t packed_columns = NAME(rounded)(MOST_COLUMNS, NAME(NR)); /* of a whole piece, with its edge */
     for (int64_t col = 0; col < call->n && status == CELL_OK; col += MOST_COLUMNS) {
         int64_t n = call->n - col < MOST_COLUMNS ? call->n - col : MOST_COLUMNS;
+        REAL *piece = kept ? kept + col / MOST_COLUMNS * packed_columns * call->k : NULL;
         for (int64_t row = 0; row < call->m && status == CELL_OK; row += MOST_ROWS) {
             int64_t m = call->m - row < MOST_ROWS ? call->m - row : MOST_ROWS;
             for (int64_t term = 0; term < call->k && status == CELL_OK; term += DEPTH) {
@@ -217,7 +219,7 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
                 NAME(Piece)
                 x = { call, batch,  row,  col, term, m, n, k, term == 0, term + k == call->k,
                       0,    memory, NULL, NULL };
-                x.b = kept ? kept + (col * call->k + NAME(rounded)(n, NAME(NR)) * term) : memory + room_a;
+                x.b = kept ? piece + NAME(rounded)(n, NAME(NR)) * term : memory + room_a;
                 x.packed = kept && (is_packed || row > 0);
                 x.sums = sums ? memory + room_a + room_b : NULL;
                 status = NAME(run_piece)(&x, run->threads, err);

@@ -465,6 +465,12 @@ static bool find_queries(Cut *c, const ChunkRead *r, Queries *q)
             return false;
     if (q->along < 0)
         return true;
+    for (int s = 1; s < r->sums.len; s++)
+        for (int i = 0; i < c->to->rank; i++) {
+            const IxExpr *a = places[i], *b = r->sums.data[s].places[i];
+            if (a != b && ((a && ix_uses(a, q->along)) || (b && ix_uses(b, q->along))))
+                return refuse(c, "the same weights at different places of its heads");
+        }
     for (int i = 0; i < c->to->rank; i++)
         if (places[i] && ix_uses(places[i], q->along))
             return invert_place(c, places[i], c->k->axes[i], q);

@@ -1,9 +1,12 @@
 /* outer.h: the cut of a step, for schedule chunk (outer.c). The recurrences of states that can go in chunks
  * are taken out of the module: what they are made of becomes outputs (operands), the sums over their states
  * inputs (reads), and what is left is a step without these states, the outer module. A row of a walk in
- * chunks, for each place of the heads, is then *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'
- * o_r = q_r' S, before the row or behind it * with the names of chunk.h, in which every vector is made of
- * three: scale number vector. A step has a row for each of its updates. */
+ * chunks, for each place of the heads, is then
+ *
+ *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
+ *
+ * with the names of chunk.h, in which every vector is made of three: scale * number * vector. A step has a
+ * row for each of its updates. */
 #ifndef CELLC_CHUNK_OUTER_H
 #define CELLC_CHUNK_OUTER_H
 
