@@ -15,8 +15,7 @@ typedef struct Cpu {
     cell_products products;
 } Cpu;
 
-/* CELL_CPU_LEVEL caps it: for tests, and comparisons. */
-static int machine_level(void)
+int cell_cpu_machine_level(void)
 {
     int level = 0;
 #if defined(__x86_64__)
@@ -24,7 +23,8 @@ static int machine_level(void)
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt"))
         level = 1;
     if (level && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("bmi2"))
+        __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
+        __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe"))
         level = 2;
     if (level == 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -44,7 +44,7 @@ static cell_status cpu_create(void **self, int device, cell_error *err)
     Cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a context");
-    cpu->level = machine_level();
+    cpu->level = cell_cpu_machine_level();
     *self = cpu;
     return CELL_OK;
 }

@@ -19,4 +19,8 @@ cell_status cell_cpu_product(cell_products *own, const cell_gemm_call *call, int
 void cell_products_loop(cell_products *own, int begins);
 void cell_products_free(cell_products *own);
 
+/* The highest level of its architecture that this machine has: 0 to 3 for x86-64 (v1 to v4). The variable
+ * CELL_CPU_LEVEL caps it, for tests and comparisons. */
+int cell_cpu_machine_level(void);
+
 #endif

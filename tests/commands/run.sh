@@ -240,6 +240,19 @@ done
 if [[ $i -lt 600 ]]; then pass; else fail "check --dim H=1024 is silent"; fi
 kill $! && wait $!
 
+cat >"$dir/same_weights.cell" <<'CELL'
+cell same_weights {
+    dim H, N = 16, P = 16;
+    input k[H, N], v[H, P], q[2*H, N];
+    state S[H, P, N];
+    output o[2*H, P];
+    S'[h,p,j] = S[h,p,j] + v[h,p]*k[h,j];
+    o[g:2*H,p] = (sum[j] S'[g/2,p,j]*q[g,j]) + 3.0*(sum[j] S'[g%H,p,j]*q[g,j]);
+}
+CELL
+expect 1 "state \`S\` has the same weights at different places of its heads" \
+    "$cellc" explain "$dir/same_weights.cell" --schedule chunk
+
 expect 2 "-o takes a file that ends in .dot, .gv, .svg, .png or .pdf, not '$dir/gru.jpg'" "$cellc" graph gru -o "$dir/gru.jpg"
 expect 0 "gru.gv" "$cellc" graph gru -o "$dir/gru.gv"
 if command -v dot >/dev/null; then

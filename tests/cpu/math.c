@@ -1,5 +1,5 @@
 /* The functions of runtime/cpu/cell_cpu_math.h against libm in a wider type, over the whole range of
- * float (every 4096th bit pattern, of both signs) or of double (random patterns). Compiled for both
+ * float (one of each 2048 bit patterns, of both signs) or of double (random patterns). Compiled for both
  * types: CELL_CPU_DOUBLE. The limits are in units of the last place of the result; below the least
  * normal number in those of that. */
 #include <float.h>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The cpu backend: elementary functions; instances of every kind of kernel against the reference in double
+# The cpu backend: elementary functions; products; instances of every kind of kernel against the reference in double
 # (ladder/), bit by bit the same with 1, 2 and 5 threads, and where a product of a step is packed once.
 # FULL=1: all specs, in all types. ONLY: a regular expression on the instances' names, without the
 # functions.
@@ -13,13 +13,13 @@ trap 'rm -rf "$work"' EXIT
 cc=${CC:-cc}
 strict="-Wall -Wextra -Werror -Wno-unused-function -ffp-contract=off"
 libraries="-ldl -lpthread -lm"
-failed=0 passed=0 skipped=0
+failed=0 passed=0 skipped=0 FULL=${FULL:-}
 
 # SPEC OPTIONS | SIZES...
 instances() {
     cat <<'END'
 lstm --dtype f32 | 2,3,5,7 1,9,17,20 20,4,96,128
-lstm --dtype bf16 --reverse | 2,3,5,7
+lstm --dtype bf16 --reverse | 2,3,5,7 20,4,96,128
 layernorm --dtype f16 | 2,3,5 1,1,40 9,40,300
 embedding --dtype f32 | 2,30,5,6 8,100,50,70
 causal_attention --dtype f32 | 2,3,2,7
@@ -28,11 +28,11 @@ e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
 gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
 deltaproduct --dtype f32 --dim N=5 --dim V=7 --dim M=3 | 2,3,2 1,40,1
-swiglu --dtype bf16 | 2,3,5,7
+swiglu --dtype bf16 | 2,3,5,7 20,4,96,128
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
 END
-    [[ -n ${FULL:-} ]] && full
+    [[ -n $FULL ]] && full
 }
 
 # Dims larger than T, as some are the room of a history; the first is the largest, as trellis wants it.
@@ -80,7 +80,7 @@ instance() { # spec, options, sizes
     $cc "$dir"/{cpu,host,reference}.o -Wl,--defsym=threads_instance=${cell}_instance "$work/threads.o" \
         "$build"/libcell.a $libraries -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
     # shellcheck disable=SC2086
-    LADDER_DECIDED=0 CELL_BACKEND=cpu timeout 300 "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
+    LADDER_DECIDED=$((${#FULL} == 0)) CELL_BACKEND=cpu timeout 300 "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
     # shellcheck disable=SC2086
     timeout 300 "$dir/threads" $sizes >"$dir/threads.log" 2>&1
 }
@@ -113,9 +113,19 @@ done
 # All of them over their whole range, and the types of 16 bits.
 for type in 0 1; do
     [[ -z ${ONLY:-} ]] || continue
-    compile "$work/math.o" "-O2 $strict -DCELL_CPU_DOUBLE=$type" "$here/math.c" && $cc "$work/math.o" -lm -o "$work/math" && "$work/math" >"$work/math.log"
+    : >"$work/math.log"
+    compile "$work/math.o" "-O2 $strict -DCELL_CPU_DOUBLE=$type" "$here/math.c" &&
+        $cc "$work/math.o" -lm -o "$work/math" && "$work/math" >"$work/math.log"
     count "$work/math.log" "ranges, CELL_CPU_DOUBLE=$type"
 done
+if [[ -z ${ONLY:-} ]]; then
+    : >"$work/products.log"
+    # shellcheck disable=SC2086
+    compile "$work/products.o" "-O1 $strict" "$here/products.c" &&
+        $cc "$work/products.o" "$build/libcell.a" $libraries -o "$work/products" &&
+        "$work/products" >"$work/products.log"
+    count "$work/products.log" products
+fi
 while IFS='|' read -r what sizes; do
     read -r spec options <<<"$what"
     [[ $what =~ ${ONLY:-.} ]] || continue

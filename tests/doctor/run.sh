@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests what cellc says of machines: `cellc doctor`, and the runtime's message for each way in which a GPU
 # fails, with a driver that is a fake (fake_driver.c) and fails where a test wants it to. In: BUILD, CELLC,
-# CC. Three seconds. Ends with "N passed, N failed".
+# CC. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build}

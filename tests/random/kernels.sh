@@ -90,6 +90,10 @@ for ((i = seed; chunked < ${LINEAR:-2} && i < seed + 1000; i++)); do
     linear "$i" "$( ((chunked + 1 < ${LINEAR:-2})) && echo f64 || echo bf16)" || continue
     chunked=$((chunked + 1))
 done
+if ((chunked < ${LINEAR:-2})); then
+    echo "chunks take $chunked of $tried linear cells, and not ${LINEAR:-2}"
+    failed=$((failed + 1))
+fi
 emulate "$out"
 echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions;" \
     "chunks take $chunked of $tried linear ones"
