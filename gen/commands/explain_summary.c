@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "explain.h"
 #include "explain_words.h"
+#include "schedule/attention/attention.h"
 #include "schedule/chunk/chunk.h"
 
 enum { NAMES_SHOWN = 12 };
@@ -156,18 +157,27 @@ static void put_refusals(const Explain *e, Table *t)
     }
 }
 
-/* Whether states could go in chunks of steps, a matter of the step alone. */
-static void put_chunks(const Explain *e, Module *step, Table *t)
+static void put_lines(const Explain *e, const char *label, const Buf *lines, Table *t)
 {
-    Buf lines = { .arena = e->m->arena };
-    ChunkForm f = chunk_find(step);
-    chunk_words(&f, &lines);
-    const char *label = "chunks";
-    for (const char *line = lines.data, *end; line && *line; line = end + 1) {
+    for (const char *line = lines->data, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
         table_row(e->c, t, label, intern_n(e->c, line, (size_t)(end - line)), NULL);
         label = "";
     }
+}
+
+/* Whether states could go in chunks of steps, and sums over the past as attention: matters of the step
+ * alone. */
+static void put_forms(const Explain *e, Module *step, Table *t)
+{
+    Buf chunks = { .arena = e->m->arena }, attention = { .arena = e->m->arena };
+    Attentions sums = { 0 };
+    ChunkForm f = chunk_find(step);
+    chunk_words(&f, &chunks);
+    put_lines(e, "chunks", &chunks, t);
+    attention_find(step, &sums);
+    attention_words(step, &sums, &attention);
+    put_lines(e, "attention", &attention, t);
 }
 
 /* The schedule of calls of several steps, where they have one of their own. */
@@ -190,7 +200,7 @@ static Table summary_of(const Explain *e, Module *step)
               NULL);
     put_long(e, &t);
     put_refusals(e, &t);
-    put_chunks(e, step, &t);
+    put_forms(e, step, &t);
     if (at_once)
         table_row(e->c, &t, "in parallel", at_once, NULL);
     if (by_step)
