@@ -65,7 +65,7 @@
 //             cell_whole_sum cell_whole_difference cell_whole_product cell_whole_power (round at the end of 64 bits)
 //             cell_inside cell_nearest
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
-//  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
+//  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_double, cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
 //             cell_store_words(global, words)
@@ -87,6 +87,9 @@
 //             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem(), ::threads
 //             cell_chunk_backward<M> cell_chunk_walk_back(g, first) cell_chunk_finish(g, chunk): its gradients
 //             cell_chunk_back_walker<M>::smem() cell_chunk_rester<M>::smem() cell_chunk_tile: sums of products by warps
+//  attention  cell_attention<M> cell_attention_forward(x, block) cell_attention_combine(x, block, parts): weighed sums over pairs of steps
+//             cell_attention_dots(x, block) cell_attention_back_rows(x, block) cell_attention_back_keys(x, block): their gradients
+//             cell_attention_shape_of(kernel, ...) cell_attention_forward_blocks<M>(rows) and the like: sizes of blocks and grids
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -142,5 +145,9 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_chunk_back.cuh"
 #include "cell_device_chunk_back_warps.cuh"
 #include "cell_device_chunk_rest.cuh"
+#include "cell_device_attention.cuh"
+#include "cell_device_attention_tile.cuh"
+#include "cell_device_attention_forward.cuh"
+#include "cell_device_attention_back.cuh"
 
 #endif

@@ -960,6 +960,14 @@ __device__ __forceinline__ void cell_detail_mma(cell_tf32, float (&c)[4], const 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// What cell_device_mma.cuh says of doubles.
+__device__ __forceinline__ void cell_mma_double(double &c0, double &c1, double a, double b)
+{
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+d"(c0), "+d"(c1)
+                 : "d"(a), "d"(b));
+}
+
 // What cell_device_mma.cuh says of tiles.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __device__ __forceinline__ void cell_tile_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

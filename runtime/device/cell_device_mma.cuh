@@ -127,6 +127,9 @@ __device__ __forceinline__ void cell_mma(cell_mma_c &c, const cell_mma_a<T> &a, 
     cell_detail_mma(T(), c.x, a.x, b.x);
 }
 
+// Doubles: C [8, 8] += A [8, 4] B [4, 8] by cell_mma_double(c0, c1, a, b) (in cell_device_cuda.cuh): a thread has A's element
+// (lane / 4, lane % 4), B's (lane % 4, lane / 4), and C's (lane / 4, lane % 4 * 2) and the next column.
+
 // Tiles: C [64, 64] += A [64, 16] B [16, 64] by 4 warps, of which each has 16 rows of C, as the 8 fragments of its columns in
 // their order. A tile of B, or of A in shared memory, has two halves of 8 along k, each 64 rows of 8 neighbours along k.
 // What is multiplied between cell_tile_begin and cell_tile_commit is a group; cell_tile_wait<N> returns when all groups but

@@ -6,61 +6,8 @@
 // the operands is read (between elements there are NaNs), and what is not wanted is not written.
 #include "../emulator/harness.h"
 
-#include "judge.h"
+#include "../emulator/judge.h"
 #include "steps.h"
-
-// ---- types on the host ----
-
-static double value_of(double v) { return v; }
-static double value_of(float v) { return v; }
-static double value_of(cell_bf16 v)
-{
-    const uint32_t bits = (uint32_t)v.bits << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-static double value_of(cell_f16 v)
-{
-    const int exponent = v.bits >> 10 & 31, fraction = v.bits & 1023;
-    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
-    return v.bits & 0x8000 ? -size : size;
-}
-static void put_value(double &to, double v) { to = v; }
-static void put_value(float &to, double v) { to = (float)v; }
-static void put_value(cell_bf16 &to, double v)
-{
-    const float f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    to.bits = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-static void put_value(cell_f16 &to, double v)
-{
-    int exponent = -13; // below 2^-14 the last digit stays
-    if (v != 0)
-        frexp(v, &exponent);
-    exponent = exponent < -13 ? -13 : exponent;
-    const int units = (int)nearbyint(ldexp(fabs(v), 11 - exponent));
-    to.bits = (uint16_t)((v < 0 ? 0x8000 : 0) | (((exponent + 14) << 10) + units - 1024));
-}
-
-// unit: half of the distance of 1 to the next number; of float what three products of TF32 leave. least: what
-// sums of numbers below the type's smallest normal one may be off by; of float tensor cores may take these
-// for 0.
-template <class T> struct Type;
-template <> struct Type<double> {
-    static constexpr double unit = 0x1p-53, least = 0x1p-1018;
-};
-template <> struct Type<float> {
-    static constexpr double unit = 0x1p-22, least = 0x1p-122;
-};
-template <> struct Type<cell_bf16> {
-    static constexpr double unit = 0x1p-9, least = 0x1p-122;
-};
-template <> struct Type<cell_f16> {
-    static constexpr double unit = 0x1p-12, least = 0x1p-21;
-};
 
 // ---- members ----
 

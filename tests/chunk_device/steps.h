@@ -12,12 +12,7 @@
 #ifndef CHUNK_DEVICE_STEPS_H
 #define CHUNK_DEVICE_STEPS_H
 
-#include <math.h>
-#include <stdint.h>
-
-#include <vector>
-
-typedef std::vector<double> Numbers;
+#include "../emulator/judge.h"
 
 enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY };
 
@@ -73,20 +68,6 @@ static inline int decay_extent(const Member &m)
 {
     return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.keys;
 }
-
-// Errors that a machine of less precision makes: every state, d and adjoint is off by up to `size` of itself.
-// For the movement of results by which differences from them are judged.
-struct Blur {
-    double size;
-    uint64_t state;
-    double of(double v)
-    {
-        if (size == 0)
-            return v;
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        return v * (1 + size * (2 * ((double)(state >> 11) * 0x1p-53) - 1));
-    }
-};
 
 // One head of one sequence.
 class Walk

@@ -539,6 +539,15 @@ template <bool Across, class T> inline void cell_load_matrices(uint32_t (&x)[4],
         x[m] = halves[0] | halves[1] << 16;
     }
 }
+inline void cell_mma_double(double &c0, double &c1, double a, double b)
+{
+    const int lane = cell_lane();
+    for (int k = 0; k < 4; k++) {
+        const double x = cell_shfl(a, lane / 4 * 4 + k);
+        c0 += x * cell_shfl(b, lane % 4 * 8 + k);
+        c1 += x * cell_shfl(b, lane % 4 * 8 + 4 + k);
+    }
+}
 inline uint32_t cell_detail_two(cell_bf16, float low, float high)
 {
     return cell_emu_bf16_bits(low) | (uint32_t)cell_emu_bf16_bits(high) << 16;

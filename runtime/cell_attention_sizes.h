@@ -1,0 +1,88 @@
+/* cell_attention_sizes.h: the sizes of the blocks of attention's kernels
+ * (runtime/device/cell_device_attention.cuh).
+ *
+ * In: the kernel, the element size of what it multiplies, the padded sizes of a key and a value, and the
+ * shared memory that a block may take. Out: what a block has, and how much shared memory it takes. C11 and
+ * C++17 read this file alike, so that the compiler and the kernels compute the same. */
+#ifndef CELL_ATTENTION_SIZES_H
+#define CELL_ATTENTION_SIZES_H
+
+#ifdef __cplusplus
+#define CELL_ATTENTION_FUNCTION __host__ __device__ constexpr inline
+#else
+#define CELL_ATTENTION_FUNCTION static inline
+#endif
+
+enum {
+    CELL_ATTENTION_FORWARD, /* y, and the logarithm of each row's sum */
+    CELL_ATTENTION_BACK_ROWS, /* the gradient of queries */
+    CELL_ATTENTION_BACK_KEYS, /* the gradients of keys and values */
+
+    CELL_ATTENTION_THREADS = 128,
+    CELL_ATTENTION_DOTS_ROWS = 64, /* of a block of cell_attention_dots */
+    CELL_ATTENTION_MOST = 256, /* elements of a key or a value */
+    CELL_ATTENTION_LEAST_MEMORY =
+        99 << 10 /* shared memory that a block may take on every device of sm_80 and later */
+};
+
+typedef struct cell_attention_shape {
+    int own; /* rows that a block owns: of queries, or keys in CELL_ATTENTION_BACK_KEYS */
+    int others; /* rows of a tile of the other side, which the block goes over */
+    int stages; /* tiles of it in shared memory */
+    int staged; /* 1: what the block owns is in shared memory, 0: it is read from global memory each time */
+    int columns; /* of the sums that a block has in registers */
+    int slabs; /* blocks for the same rows, each of which has other columns */
+    int smem; /* bytes */
+} cell_attention_shape;
+
+/* Bytes of a row of n elements in shared memory: 16 more, so that the rows of a fragment meet in no bank. */
+CELL_ATTENTION_FUNCTION int cell_attention_row_bytes(int n, int bytes)
+{
+    return n * bytes + 16;
+}
+
+CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention_shape *s, int bytes,
+                                                int keys, int values, int distances)
+{
+    const int real = bytes == 8 ? 8 : 4, forward = kernel == CELL_ATTENTION_FORWARD;
+    const int key = cell_attention_row_bytes(keys, bytes);
+    const int value = cell_attention_row_bytes(forward ? s->columns : values, bytes);
+    int n = s->stages * s->others * (key + value);
+    if (s->staged)
+        n += s->own * (forward ? key : key + value);
+    if (kernel == CELL_ATTENTION_BACK_KEYS)
+        n += s->stages * s->others * 2 * real;
+    if (distances)
+        n += s->own * (s->others + 1) * real;
+    return n;
+}
+
+/* keys, values: padded to multiples of 16; distances: 1 where CELL_ATTENTION_BACK_ROWS sums by distance;
+ * memory: bytes of shared memory that a block may take. */
+CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel, int bytes, int keys,
+                                                                     int values, int distances, int memory)
+{
+    const int all = kernel == CELL_ATTENTION_FORWARD     ? values
+                    : kernel == CELL_ATTENTION_BACK_ROWS ? keys
+                                                         : keys + values;
+    /* Registers bound the columns, and with many columns the tile. */
+    const int most = bytes == 8 ? 128 : 256;
+    cell_attention_shape s = { 64, 64, 2, 1, all, 1, 0 };
+    s.slabs = (all + most - 1) / most;
+    s.columns = s.slabs > 1 ? most : all;
+    if (bytes == 8 || bytes == 4 || s.columns > 192)
+        s.others = 32;
+    for (;;) {
+        s.smem = cell_attention_smem(kernel, &s, bytes, keys, values, distances);
+        if (s.smem <= memory || (s.others == 16 && s.stages == 1 && !s.staged))
+            return s;
+        if (s.others > 32 || (s.others > 16 && s.stages == 1))
+            s.others /= 2;
+        else if (s.stages == 2)
+            s.stages = 1;
+        else
+            s.staged = 0, s.stages = 2, s.others = 32;
+    }
+}
+
+#endif

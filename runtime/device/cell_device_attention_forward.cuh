@@ -1,0 +1,366 @@
+// Attention forwards, and the products of y and its cotangent that backward takes.
+//
+// In: cell_attention. Out: y and L of each row, or, where a head's keys are split among blocks, the sums of
+// each part, of which `combine` makes them. A block of 4 warps owns 64 rows, 16 of every 64 a warp's, and
+// goes over tiles of keys: while one is multiplied the next is copied. The maximum of a softmax is the one so
+// far: where it grows, sums are scaled.
+#ifndef CELL_DEVICE_ATTENTION_FORWARD_CUH
+#define CELL_DEVICE_ATTENTION_FORWARD_CUH
+
+// The score of a pair in units of the exponential of base 2, or the weight.
+template <class M>
+__device__ __forceinline__ typename M::Real
+cell_attention_score(const cell_attention<M> &x, typename M::Real dot, const cell_attention_pair &pair)
+{
+    typedef typename M::Real R;
+    constexpr R unit = M::kind == CELL_ATTENTION_SOFTMAX ? (R)1.44269504088896340736 : (R)1;
+    if constexpr (M::scaled)
+        return dot * (x.scale * unit);
+    else
+        return M::score(x.uses, dot, pair) * unit;
+}
+
+// Tiles of keys and values in shared memory, `stages` of them.
+template <class M, int Kernel, int Values> struct cell_attention_key_stages {
+    typedef typename M::Store S;
+    typedef cell_attention_facts<M, Kernel> F;
+    static constexpr int gap = 16 / (int)sizeof(S), key_pitch = M::keys + gap, value_pitch = Values + gap;
+    cell_smem<S> keys, values;
+    __device__ __forceinline__ explicit cell_attention_key_stages(unsigned char *&cursor)
+        : keys(cell_carve<S>(cursor, F::stages * F::others * key_pitch)),
+          values(cell_carve<S>(cursor, F::stages * F::others * value_pitch))
+    {
+    }
+    __device__ __forceinline__ cell_smem<S> key(int stage) const
+    {
+        return keys + stage * (F::others * key_pitch);
+    }
+    __device__ __forceinline__ cell_smem<S> value(int stage) const
+    {
+        return values + stage * (F::others * value_pitch);
+    }
+
+    // Of the values, those from element `from` on.
+    __device__ __forceinline__ void fetch(const cell_attention<M> &x, int segment, int j, int end, int stage,
+                                          int from) const
+    {
+        const cell_attention_segment<M> &s = x.segment[segment];
+        cell_attention_fetch<M, F::others, M::keys>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
+                                                    cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
+        cell_attention_fetch<M, F::others, Values>(value(stage), s.v,
+                                                   cell_attention_vectors<M>(s.v, x.values),
+                                                   cell_attention_key_place<M>(s, s.v), j, end, from,
+                                                   x.values);
+        cell_cp_async_commit();
+    }
+};
+
+// Goes over the tiles of a cursor: body(stage) with the tile there, the next one on its way where there are
+// two stages. Calls are made by all threads; skip: tiles that are left out, most: tiles that are taken.
+template <class Cursor, class Stages, class M, class Body>
+__device__ __forceinline__ void cell_attention_over(Cursor &cursor, const Stages &stages,
+                                                    const cell_attention<M> &x, int from, int most, Body body)
+{
+    constexpr int count = Stages::F::stages;
+    Cursor ahead = cursor;
+    if (count == 2 && ahead.there() && most > 0) {
+        stages.fetch(x, ahead.segment, ahead.j, ahead.end, 0, from);
+        ahead.next();
+    }
+    CELL_UNROLL_BY(1)
+    for (int n = 0; n < most && cursor.there(); n++) {
+        const int stage = count == 2 ? n % 2 : 0;
+        if (count == 2) {
+            cell_cp_async_wait<0>();
+            cell_barrier();
+            if (n + 1 < most && ahead.there()) {
+                stages.fetch(x, ahead.segment, ahead.j, ahead.end, 1 - stage, from);
+                ahead.next();
+            }
+        } else {
+            cell_barrier();
+            stages.fetch(x, cursor.segment, cursor.j, cursor.end, 0, from);
+            cell_cp_async_wait<0>();
+            cell_barrier();
+        }
+        body(stage);
+        cursor.next();
+    }
+}
+
+template <class M> struct cell_attention_forward_rows {
+    typedef typename M::Real R;
+    typedef typename M::Store S;
+    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
+    static constexpr int down = F::down, pitch = M::keys + 16 / (int)sizeof(S);
+    const cell_attention<M> &x;
+    cell_attention_own<down> own;
+    R y[down][F::columns / 8][4];
+    R high[down][2], sum[down][2]; // the maximum so far; the thread's part of the sum
+
+    __device__ __forceinline__ cell_attention_forward_rows(const cell_attention<M> &of, int first,
+                                                           bool begins)
+        : x(of), own(first, of.steps * of.group, of.group)
+    {
+        cell_attention_clear(y);
+        CELL_UNROLL
+        for (int n = 0; n < down * 2; n++) {
+            high[n / 2][n % 2] = (R)-CELL_INF;
+            sum[n / 2][n % 2] = 0;
+            if constexpr (M::sink)
+                if (begins) {
+                    high[n / 2][n % 2] = M::sink_score(x.uses, own.i[n / 2][n % 2], own.r[n / 2][n % 2]) *
+                                         (R)1.44269504088896340736;
+                    sum[n / 2][n % 2] = cell_lane() % 4 == 0 ? (R)1 : (R)0;
+                }
+        }
+    }
+
+    // Scores become weights; of a softmax less the maximum so far.
+    __device__ __forceinline__ void weigh(R (&s)[down][F::others / 8][4], int segment, int j, int end,
+                                          bool all)
+    {
+        constexpr int tiles = F::others / 8;
+        CELL_UNROLL
+        for (int n = 0; n < down * 2; n++) {
+            const int d = n / 2, h = n % 2;
+            R top = high[d][h];
+            CELL_UNROLL
+            for (int t = 0; t < tiles * 2; t++) {
+                R &v = s[d][t / 2][h * 2 + t % 2];
+                const int at = j + t / 2 * 8 + cell_lane() % 4 * 2 + t % 2;
+                const cell_attention_pair pair = { own.i[d][h], own.r[d][h], all || at < end ? at : end - 1,
+                                                   segment };
+                const bool there = all || (at < end && M::there(x.uses, pair));
+                v = cell_attention_score<M>(x, v, pair);
+                v = there ? v : F::softmax ? (R)-CELL_INF : (R)0;
+                top = F::softmax && v > top ? v : top;
+                top = F::softmax && v != v ? v : top;
+            }
+            if constexpr (F::softmax) {
+                R other = cell_shfl_xor(top, 1);
+                top = other > top || other != other ? other : top;
+                other = cell_shfl_xor(top, 2);
+                top = other > top || other != other ? other : top;
+                const R base = top == (R)-CELL_INF ? (R)0 : top,
+                        scale = cell_attention_power(high[d][h] - base);
+                high[d][h] = top;
+                R total = 0;
+                CELL_UNROLL
+                for (int t = 0; t < tiles * 2; t++) {
+                    R &v = s[d][t / 2][h * 2 + t % 2];
+                    v = cell_attention_power(v - base);
+                    total += v;
+                }
+                sum[d][h] = sum[d][h] * scale + total;
+                CELL_UNROLL
+                for (int t = 0; t < F::columns / 8 * 2; t++)
+                    y[d][t / 2][h * 2 + t % 2] *= scale;
+            }
+        }
+    }
+
+    template <class LoadQ>
+    __device__ __forceinline__ void add(LoadQ load_q, cell_smem<S> keys, cell_smem<S> values, int width,
+                                        int segment, int j, int end, bool all)
+    {
+        constexpr int gap = 16 / (int)sizeof(S);
+        R s[down][F::others / 8][4];
+        cell_attention_clear(s);
+        cell_attention_add<S, false, M::keys, F::others, down>(s, load_q, keys, M::keys + gap);
+        weigh(s, segment, j, end, all);
+        cell_attention_add<S, true, F::others, F::columns, down>(
+            y,
+            [&](typename cell_attention_fragments<S>::A &a, int d, int term) {
+                cell_attention_fragments<S>::take_a(a, &s[d][term / 8]);
+            },
+            values, F::columns + gap, width);
+    }
+
+    // Sums of the row become y, or stay the sums of a part.
+    __device__ __forceinline__ void finish(int part, bool split, int slab)
+    {
+        const int rows = x.steps * x.group, from = slab * F::columns;
+        CELL_UNROLL
+        for (int n = 0; n < down * 2; n++) {
+            const int d = n / 2, h = n % 2, row = own.row[d][h];
+            if (F::softmax) {
+                sum[d][h] = cell_attention_row_sum(sum[d][h]);
+                const R by = split ? (R)1 : sum[d][h] == (R)0 ? (R)0 : (R)1 / sum[d][h];
+                CELL_UNROLL
+                for (int t = 0; t < F::columns / 8 * 2; t++)
+                    y[d][t / 2][h * 2 + t % 2] *= by;
+            }
+            if (cell_lane() % 4 != 0 || row >= rows || slab > 0)
+                continue;
+            if (split) {
+                R *const to = x.part_stats + ((int64_t)part * rows + row) * 2;
+                to[0] = high[d][h], to[1] = sum[d][h];
+            } else if (F::softmax && x.lse) {
+                x.lse[own.i[d][h] * x.lse_row + own.r[d][h] * x.lse_head] =
+                    sum[d][h] == (R)0 ? (R)CELL_INF : high[d][h] + cell_attention_log(sum[d][h]);
+            }
+        }
+        if (split) {
+            const cell_attention_result to = {
+                x.part_sums + (int64_t)part * rows * x.values, x.values, 0, 1, true, false
+            };
+            cell_attention_store<M>(to, y, own.row, rows, cell_attention_place_of_row{ x.values, 0, 1 }, from,
+                                    x.values);
+        } else {
+            cell_attention_store<M>(x.out, y, own.row, rows, cell_attention_row_place(x.out, x.group), from,
+                                    x.values);
+            cell_attention_store<M>(x.kept, y, own.row, rows, cell_attention_row_place(x.kept, x.group), from,
+                                    x.values);
+        }
+    }
+};
+
+// Blocks of a head, without parts: tiles of rows times slabs.
+template <class M> __host__ __device__ constexpr int64_t cell_attention_forward_blocks(int64_t rows)
+{
+    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
+    return cell_attention_tiles(rows, F::own) * F::slabs;
+}
+
+// Block `block` of a head; of the tiles of its keys, part `part` of `parts`, where more than one with
+// x.part_sums and x.part_stats.
+template <class M>
+__device__ __forceinline__ void cell_attention_forward(const cell_attention<M> &x, int64_t block,
+                                                       int part = 0, int parts = 1)
+{
+    typedef typename M::Store S;
+    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
+    typedef cell_attention_cursor<M, F::others> Cursor;
+    typedef cell_attention_fragments<S> Fragments;
+    const int rows = x.steps * x.group, slab = (int)(block % F::slabs), from = slab * F::columns;
+    const int first = (int)(cell_attention_tiles(rows, F::own) - 1 - block / F::slabs) *
+                      F::own; // the last rows may have most keys
+    const int last = first + F::own < rows ? first + F::own : rows;
+    constexpr int pitch = M::keys + 16 / (int)sizeof(S);
+
+    unsigned char *memory = cell_shared();
+    const cell_attention_key_stages<M, CELL_ATTENTION_FORWARD, F::columns> stages(memory);
+    const cell_smem<S> queries = cell_carve<S>(memory, F::shape.staged ? F::own * pitch : 0);
+    if (F::shape.staged)
+        cell_attention_fetch<M, F::own, M::keys>(queries, x.q, cell_attention_vectors<M>(x.q, x.keys),
+                                                 cell_attention_row_place(x.q, x.group), first, rows, 0,
+                                                 x.keys);
+    const auto load_q = [&](typename Fragments::A &a, int d, int term) {
+        const int row = d * 64 + cell_warp() * 16;
+        if constexpr (F::shape.staged != 0)
+            Fragments::load_a(a, queries + (row * pitch + term), pitch);
+        else
+            Fragments::make_a(a, [&](int i, int k) {
+                const int at = first + row + i;
+                return at < rows && term + k < x.keys
+                           ? cell_attention_load<M>(x.q, cell_attention_row_place(x.q, x.group)(at) +
+                                                             (term + k) * x.q.element)
+                           : (typename M::Real)0;
+            });
+    };
+
+    Cursor cursor(x, first / x.group, (last - 1) / x.group + 1);
+    int most = 0x7fffffff;
+    if (parts > 1) {
+        int all = 0;
+        for (Cursor c = cursor; c.there(); c.next())
+            all++;
+        const int begin = (int)((int64_t)all * part / parts);
+        most = (int)((int64_t)all * (part + 1) / parts) - begin;
+        for (int i = 0; i < begin; i++)
+            cursor.next();
+    }
+    cell_attention_forward_rows<M> mine(x, first, part == 0);
+    const int width = x.values - from < F::columns ? (int)(x.values - from) : F::columns;
+    cell_attention_over(cursor, stages, x, from, most, [&](int stage) {
+        mine.add(load_q, stages.key(stage), stages.value(stage), width, cursor.segment, cursor.j, cursor.end,
+                 cursor.all());
+    });
+    mine.finish(part, parts > 1, slab);
+}
+
+// y and L of the parts of a head's rows, by all blocks of it: block `block` takes CELL_ATTENTION_DOTS_ROWS
+// rows.
+template <class M>
+__device__ __forceinline__ void cell_attention_combine(const cell_attention<M> &x, int64_t block, int parts)
+{
+    typedef typename M::Real R;
+    constexpr bool softmax = M::kind == CELL_ATTENTION_SOFTMAX;
+    const int rows = x.steps * x.group, first = (int)block * CELL_ATTENTION_DOTS_ROWS;
+    const int last = first + CELL_ATTENTION_DOTS_ROWS < rows ? first + CELL_ATTENTION_DOTS_ROWS : rows;
+    const cell_attention_place_of_row out = cell_attention_row_place(x.out, x.group),
+                                      kept = cell_attention_row_place(x.kept, x.group);
+    for (int row = first + cell_warp(); row < last; row += CELL_ATTENTION_THREADS / 32) {
+        R high = (R)-CELL_INF, sum = 0;
+        for (int p = 0; softmax && p < parts; p++) {
+            const R *const stats = x.part_stats + ((int64_t)p * rows + row) * 2;
+            high = stats[0] > high || stats[0] != stats[0] ? stats[0] : high;
+        }
+        const R base = high == (R)-CELL_INF ? (R)0 : high;
+        for (int p = 0; softmax && p < parts; p++) {
+            const R *const stats = x.part_stats + ((int64_t)p * rows + row) * 2;
+            sum += stats[1] * cell_attention_power(stats[0] - base);
+        }
+        for (int e = cell_lane(); e < x.values; e += 32) {
+            R y = 0;
+            for (int p = 0; p < parts; p++) {
+                const R by =
+                    softmax ? cell_attention_power(x.part_stats[((int64_t)p * rows + row) * 2] - base) : (R)1;
+                const R v = x.part_sums[((int64_t)p * rows + row) * x.values + e];
+                y += by == (R)0 ? (R)0 : by * v;
+            }
+            if (softmax)
+                y = sum == (R)0 ? (R)0 : y / sum;
+            if (x.out.at)
+                cell_attention_put<M>(x.out, out(row) + e * x.out.element, y);
+            if (x.kept.at)
+                cell_attention_put<M>(x.kept, kept(row) + e * x.kept.element, y);
+        }
+        if (softmax && x.lse && cell_lane() == 0)
+            x.lse[row / x.group * x.lse_row + row % x.group * x.lse_head] =
+                sum == (R)0 ? (R)CELL_INF : high + cell_attention_log(sum);
+    }
+}
+
+// D of CELL_ATTENTION_DOTS_ROWS rows; eight threads have a row.
+template <class M>
+__device__ __forceinline__ void cell_attention_dots(const cell_attention<M> &x, int64_t block)
+{
+    typedef typename M::Real R;
+    typedef typename M::Store S;
+    const int rows = x.steps * x.group;
+    const cell_attention_place_of_row y = cell_attention_row_place(x.y, x.group),
+                                      dy = cell_attention_row_place(x.dy, x.group);
+    const bool vectors =
+        cell_attention_vectors<M>(x.y, x.values) && cell_attention_vectors<M>(x.dy, x.values);
+    for (int n = 0; n < CELL_ATTENTION_DOTS_ROWS; n += CELL_ATTENTION_THREADS / 8) {
+        const int row = (int)block * CELL_ATTENTION_DOTS_ROWS + n + cell_thread() / 8;
+        R sum = 0;
+        if (row < rows && vectors) {
+            constexpr int each = 16 / (int)sizeof(S);
+            for (int e = cell_thread() % 8 * each; e < x.values; e += 8 * each) {
+                R a[each], b[each];
+                cell_load_vec<each>(a, (const S *)x.y.at + y(row) + e);
+                cell_load_vec<each>(b, (const S *)x.dy.at + dy(row) + e);
+                CELL_UNROLL
+                for (int k = 0; k < each; k++)
+                    sum += a[k] * b[k];
+            }
+        } else if (row < rows) {
+            for (int e = cell_thread() % 8; e < x.values; e += 8)
+                sum += cell_attention_load<M>(x.y, y(row) + e * x.y.element) *
+                       cell_attention_load<M>(x.dy, dy(row) + e * x.dy.element);
+        }
+        sum += cell_shfl_xor(sum, 1);
+        sum += cell_shfl_xor(sum, 2);
+        sum += cell_shfl_xor(sum, 4);
+        if (row < rows && cell_thread() % 8 == 0) {
+            const int i = row / x.group, r = row % x.group;
+            x.dots[i * x.dots_row + r * x.dots_head] =
+                sum - (x.d_lse ? x.d_lse[i * x.d_lse_row + r * x.d_lse_head] : (R)0);
+        }
+    }
+}
+
+#endif
