@@ -102,7 +102,7 @@ static void put_stages(const Asked *a, Direction d, int level)
         bool taken = false;
         if (!a->p->schedule->stage(a->p, &a->p->program[d], level, n, &forms))
             return;
-        if (forms.len == 1)
+        if (forms.len == 1 && !forms.data[0].when)
             continue;
         buf_f(a->out, "  %s, %s\n", d == FORWARD ? "forward" : "backward", forms.data[0].words);
         for (int i = 0; i < forms.len; i++)

@@ -97,6 +97,17 @@ template <class M> struct cell_chunk {
     int64_t keys, values; // K and V of the call
     int64_t steps;        // rows of the call: o is written for all of them
     int64_t length;       // rows of the sequence, at most `steps`: those behind do nothing, their o is 0
+    // For walks: of a segment (cell_device_chunk_segments.cuh) the chunks from `begin` up to `end`; where
+    // `end` is 0, all of them.
+    int64_t begin, end;
+    // For walks: z and do are 0, and the first state is the identity, of as many values as keys: then the
+    // last one is the matrix by which the walk multiplies a state.
+    bool alone;
+
+    __host__ __device__ int64_t known_values() const
+    {
+        return alone ? 0 : values;
+    }
 };
 
 enum {
@@ -107,6 +118,18 @@ enum {
 __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows)
 {
     return (steps + rows - 1) / rows;
+}
+
+// Chunks of a walk that have rows of the sequence: those before this one, and whether it clears what is
+// behind them.
+template <class M> __host__ __device__ constexpr int64_t cell_chunk_last(const cell_chunk<M> &x)
+{
+    const int64_t all = cell_chunk_count(x.length, M::rows);
+    return x.end && x.end < all ? x.end : all;
+}
+template <class M> __host__ __device__ constexpr bool cell_chunk_clears(const cell_chunk<M> &x)
+{
+    return !x.end || x.end >= cell_chunk_count(x.steps, M::rows);
 }
 
 // What prep leaves of a chunk, in bytes from the record's start. Matrices are dense, of Part, rows of `rows`

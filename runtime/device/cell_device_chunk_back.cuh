@@ -23,6 +23,7 @@ template <class M> struct cell_chunk_backward {
     cell_chunk_state last,
         first;         // dS behind the last row, null: zeros; dS in front of the first, null: not wanted
     bool adds;         // dS in front of the first row is added to what is there
+    // For the walk back `ends` and `corrections` may be null: not stored.
     Part *ends;        // dS_C of each chunk, laid out as `saved`
     Part *corrections; // dR, where corrected: row t of chunk i and value v at (i * values + v) * rows + t
     Part *solved;      // d_0, where corrected, of all rows of all chunks: row t and value v at t * values + v;
@@ -146,7 +147,7 @@ template <class M> struct cell_chunk_back_plain {
         }
         rows_sum.store(correction);
         rows_sum.each([&](int t, int v, R &sum_of) {
-            if (first + v < x.values)
+            if (g.corrections && first + v < x.values)
                 cell_store(g.corrections + (rows.first / C * x.values + first + v) * C + t, sum_of);
         });
     }
@@ -172,12 +173,12 @@ template <class M> struct cell_chunk_back_plain {
         cell_barrier();
         sum.store(state);
         sum.each([&](int k, int v, R &s) {
-            if (k < x.keys && first + v < x.values)
+            if (g.ends && k < x.keys && first + v < x.values)
                 cell_store(g.ends + (chunk * x.values + first + v) * x.keys + k, s);
         });
         for (int r = 0; r < M::reads; r++)
             cell_chunk_stage<Part, C, V>(cotangent[r], [&](int t, int v) -> R {
-                return cell_chunk_load<M>(g.cotangent[r], rows, t, first + v, x.values);
+                return cell_chunk_load<M>(g.cotangent[r], rows, t, first + v, x.known_values());
             });
         cell_barrier();
         if constexpr (record::corrections != 0)
@@ -200,6 +201,8 @@ template <class M> struct cell_chunk_back_plain {
     __device__ void walk()
     {
         sum.clear();
+        if (x.alone)
+            sum.each([&](int k, int v, R &s) { s = k == first + v ? 1 : 0; });
         const cell_chunk_state &end = g.last, &start = g.first;
         if (end.at)
             sum.each([&](int k, int v, R &s) {
@@ -208,9 +211,8 @@ template <class M> struct cell_chunk_back_plain {
                     s = end.real ? ((const R *)end.at)[at]
                                  : cell_load<R>((const typename M::Store *)end.at + at);
             });
-        for (int64_t chunk = cell_chunk_count(x.steps, C); chunk-- > 0;)
-            if (!cell_chunk_empty(x, chunk))
-                step(chunk);
+        for (int64_t chunk = cell_chunk_last(x); chunk-- > x.begin;)
+            step(chunk);
         if (start.at)
             sum.each([&](int k, int v, R &s) {
                 const int64_t at = k * start.key + (first + v) * start.value;

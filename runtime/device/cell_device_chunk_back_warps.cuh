@@ -81,7 +81,8 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
                 this->template fetch_matrix<K>(to + at_q(r), (const Part *)(from + record::q(r)));
             else
                 cell_chunk_fetch_rows<M, K>(to + at_q(r), g.of.read[r].vector, rows, 0, g.of.keys);
-            cell_chunk_fetch_rows<M, V>(to + at_cotangent(r), g.cotangent[r], rows, first, g.of.values);
+            cell_chunk_fetch_rows<M, V>(to + at_cotangent(r), g.cotangent[r], rows, first,
+                                        g.of.known_values());
         }
         CELL_UNROLL
         for (int i = 0; i < (numbers / 4 + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
@@ -117,7 +118,8 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
                 }
             }
         }
-        save(g.corrections + (chunk * g.of.values + first) * C, sum);
+        if (g.corrections)
+            save(g.corrections + (chunk * g.of.values + first) * C, sum);
         CELL_UNROLL
         for (int j = 0; j < C / 8; j++) {
             float by[2] = {1, 1};
@@ -163,7 +165,8 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
 
     __device__ __forceinline__ void step(int64_t chunk)
     {
-        this->save_state(chunk);
+        if (g.ends)
+            this->save_state(chunk);
         A corrections[u ? C / depth : 1] = {};
         if constexpr (u != 0)
             correct(chunk, corrections);
@@ -200,21 +203,21 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
 
     __device__ void walk()
     {
-        const int64_t chunks = cell_chunk_count(g.of.length, C);
+        const int64_t begin = g.of.begin, end = cell_chunk_last(g.of);
         const bool works = own() < V;
         if (works)
             this->load_state();
         for (int i = 0; i < M::stages - 1; i++) {
-            if (i < chunks)
-                fetch(chunks - 1 - i, i);
+            if (end - 1 - i >= begin)
+                fetch(end - 1 - i, i);
             cell_cp_async_commit();
         }
         int stage = 0;
-        for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {
+        for (int64_t chunk = end - 1; chunk >= begin; chunk--) {
             if constexpr (M::stages > 1)
                 cell_cp_async_wait<(M::stages > 1 ? M::stages - 2 : 0)>();
             cell_barrier();
-            if (chunk >= M::stages - 1)
+            if (chunk - (M::stages - 1) >= begin)
                 fetch(chunk - (M::stages - 1), stage ? stage - 1 : M::stages - 1);
             cell_cp_async_commit();
             if constexpr (M::stages == 1) {

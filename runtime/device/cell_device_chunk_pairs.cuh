@@ -139,7 +139,7 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
         for (int n = 0; n < M::additions; n++)
             if (M::known >> n & 1) {
                 const cell_chunk_vector &z = x.addition[n].known;
-                cell_chunk_fetch_rows<M, V, threads>(to + at_z(n), z.vector, rows, first, x.values);
+                cell_chunk_fetch_rows<M, V, threads>(to + at_z(n), z.vector, rows, first, x.known_values());
                 if (base::numbered(z.number) && cell_thread() < C)
                     to_floats[at_z_number(n) + cell_thread()] =
                         cell_chunk_number<M>(z.number, rows, cell_thread());
@@ -163,14 +163,24 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
                 fetch_floats(to_floats + at_q_number(r), from + record::q_number(r), C);
         }
     }
+    // Turn 0 is the first chunk's.
     __device__ __forceinline__ void fetch(int64_t turn, int64_t chunks, int stage) const
     {
         const cell_smem<Part> to = this->parts + stage * stage_parts;
         const cell_smem<float> to_floats = this->floats + stage * stage_floats;
         if (turn < chunks)
-            fetch_for_state(turn, to, to_floats);
-        if (turn > 0 && turn <= chunks)
-            fetch_for_reads(turn - 1, to, to_floats);
+            fetch_for_state(x.begin + turn, to, to_floats);
+        if (turn > 0 && turn <= chunks && given())
+            fetch_for_reads(x.begin + turn - 1, to, to_floats);
+    }
+    // Whether o or S of each chunk is asked for.
+    __device__ __forceinline__ bool given() const
+    {
+        bool any = x.saved;
+        CELL_UNROLL
+        for (int r = 0; r < M::reads; r++)
+            any |= x.result[r].at != nullptr;
+        return any;
     }
 
     // What the first warp leaves.
@@ -362,7 +372,7 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
 
     __device__ void walk()
     {
-        const int64_t chunks = cell_chunk_count(x.length, C);
+        const int64_t last = cell_chunk_last(x), chunks = last > x.begin ? last - x.begin : 0;
         const bool keeps = cell_warp() < pairs, reads = !keeps && cell_warp() < 2 * pairs;
         if (keeps)
             this->load_state();
@@ -383,11 +393,11 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
             }
             part = this->parts + stage * stage_parts;
             number = this->floats + stage * stage_floats;
-            const int64_t chunk = keeps ? turn : turn - 1;
+            const int64_t chunk = x.begin + (keeps ? turn : turn - 1);
             mine = words + ((int)(chunk & 1) * pairs + cell_warp() % pairs) * left;
             if (keeps && turn < chunks)
                 step();
-            if (reads && turn > 0) {
+            if (reads && turn > 0 && given()) {
                 CELL_UNROLL
                 for (int r = 0; r < M::reads; r++)
                     read(r, cell_chunk_rows_of(x, chunk));
@@ -400,7 +410,8 @@ template <class M> struct cell_chunk_pairs : cell_chunk_warps<M> {
         cell_barrier();
         if (keeps && x.to.at)
             this->store_state();
-        clear(chunks * C);
+        if (cell_chunk_clears(x))
+            clear(cell_chunk_count(x.length, C) * C);
     }
 };
 

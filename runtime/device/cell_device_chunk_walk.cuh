@@ -64,7 +64,7 @@ template <class M> struct cell_chunk_plain {
         const cell_chunk_state &s = x.from;
         for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
             const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
-            R value = 0;
+            R value = x.alone && k == v ? 1 : 0;
             if (s.at && k < x.keys && v < x.values)
                 value = s.real ? ((const R *)s.at)[at] : cell_load<R>((const typename M::Store *)s.at + at);
             state[n] = value;
@@ -102,7 +102,7 @@ template <class M> struct cell_chunk_plain {
             for (int n = cell_thread(); given(a) && n < C * V; n += CELL_CHUNK_THREADS) {
                 const cell_chunk_vector &z = x.addition[a].known;
                 const int t = n / V;
-                const R v = cell_chunk_load<M>(z.vector, rows, t, first + n % V, x.values);
+                const R v = cell_chunk_load<M>(z.vector, rows, t, first + n % V, x.known_values());
                 known[a][n] = v * cell_chunk_number<M>(z.number, rows, t);
             }
     }
@@ -143,6 +143,8 @@ template <class M> struct cell_chunk_plain {
     // o_r = Q_r S_0 + P_r R + sum A_rn z_n
     __device__ void read(int r)
     {
+        if (!x.result[r].at)
+            return;
         cell_patches<R, C, V>([&](auto &patch) {
             patch.add(
                 0, M::keys, [&](int t, int k) -> R { return wide(record::q(r), x.read[r].vector, t, k); },
@@ -223,7 +225,8 @@ template <class M> struct cell_chunk_plain {
     {
         load_state();
         cell_barrier();
-        for (int64_t chunk = 0; chunk < cell_chunk_count(x.steps, C); chunk++)
+        const int64_t all = cell_chunk_count(x.steps, C), end = cell_chunk_clears(x) ? all : x.end;
+        for (int64_t chunk = x.begin; chunk < end; chunk++)
             step(chunk);
         store_state();
     }

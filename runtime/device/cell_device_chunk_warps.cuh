@@ -79,7 +79,7 @@ template <class M> struct cell_chunk_warps {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
                 const int64_t k = j * 8 + pair() + i % 2, v = first + value(i), at = k * s.key + v * s.value;
-                state[j][i] = 0;
+                state[j][i] = x.alone && k == v ? 1 : 0;
                 if (s.at && k < x.keys && v < x.values)
                     state[j][i] =
                         s.real ? ((const float *)s.at)[at] : cell_load<float>((const Store *)s.at + at);

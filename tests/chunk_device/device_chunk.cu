@@ -36,15 +36,60 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
 {
     cell_chunk_prepare<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
 }
+// size 0: blocks and segments of a head, size 1: segments; ptr 1, 2: what `pass` leaves of each head and segment.
+template <class M> struct Segment {
+    const int64_t n, i, block, head;
+    typename M::Real *const sums, *const factors;
+    __device__ Segment(const cell_kernel_args &args, int64_t keys, int64_t values)
+        : n(args.size[1]), i(cell_block_index(0) % args.size[0] % n), block(cell_block_index(0) % args.size[0] / n),
+          head(cell_block_index(0) / args.size[0]), sums((typename M::Real *)args.ptr[1] + head * n * keys * values),
+          factors((typename M::Real *)args.ptr[2] + head * n * keys * keys)
+    {
+    }
+};
 template <class M> __global__ void __launch_bounds__(cell_chunk_walker<M>::threads)
     k_walk(const __grid_constant__ cell_kernel_args args)
 {
-    cell_chunk_walk<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0] * M::values);
+    cell_chunk<M> x = head_of<M>(args).of;
+    const Segment<M> s(args, x.keys, x.values);
+    cell_chunk_begin(x, s.i, s.n, s.sums);
+    cell_chunk_walk<M>(x, s.block * M::values);
 }
 template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
     k_back(const __grid_constant__ cell_kernel_args args)
 {
-    cell_chunk_walk_back<M>(head_of<M>(args), cell_block_index(0) % args.size[0] * M::values);
+    cell_chunk_backward<M> g = head_of<M>(args);
+    const Segment<M> s(args, g.of.keys, g.of.values);
+    cell_chunk_begin_back(g, s.i, s.n, s.sums);
+    cell_chunk_walk_back<M>(g, s.block * M::values);
+}
+template <class M> __global__ void __launch_bounds__(cell_chunk_walker<M>::threads)
+    k_pass(const __grid_constant__ cell_kernel_args args)
+{
+    const cell_chunk<M> &x = head_of<M>(args).of;
+    const Segment<M> s(args, x.keys, x.values);
+    cell_chunk_pass<M>(x, s.i, s.n, s.block, s.sums, s.factors);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_pass_back(const __grid_constant__ cell_kernel_args args)
+{
+    const cell_chunk_backward<M> &g = head_of<M>(args);
+    const Segment<M> s(args, g.of.keys, g.of.values);
+    cell_chunk_pass_back<M>(g, s.i, s.n, s.block, s.sums, s.factors);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_JOIN_THREADS)
+    k_join(const __grid_constant__ cell_kernel_args args)
+{
+    const cell_chunk<M> &x = head_of<M>(args).of;
+    const Segment<M> s(args, x.keys, x.values);
+    cell_chunk_join<M>(x, s.n, cell_block_index(0) % args.size[0], s.sums, s.factors);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_JOIN_THREADS)
+    k_join_back(const __grid_constant__ cell_kernel_args args)
+{
+    const cell_chunk_backward<M> &g = head_of<M>(args);
+    const Segment<M> s(args, g.of.keys, g.of.values);
+    cell_chunk_join_back<M>(g, s.n, cell_block_index(0) % args.size[0], s.sums, s.factors);
 }
 template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threads)
     k_rest(const __grid_constant__ cell_kernel_args args)
@@ -72,6 +117,7 @@ struct Case {
     bool constant = false; // one row of w and of q for all steps
     bool partial = false;  // no initial state, no cotangent of the last one
     bool adds = false;     // the state's gradient is added to what is there
+    int segments = 1;      // that are walked side by side
     unsigned wanted = ~0u; // gradients of vectors; bit VECTORS: of the gates, VECTORS + 1: of the state
 };
 
@@ -426,18 +472,30 @@ public:
         for (size_t i = 0; i < heads; i++)
             all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data,
                           corrections.data, solved.data, record);
-        const unsigned blocks = (unsigned)((m.values + M::values - 1) / M::values);
-        cell_kernel_args args = arguments({all.data}, cell_chunk_count(n.steps, M::rows));
+        const unsigned blocks = (unsigned)((m.values + M::values - 1) / M::values), segments = (unsigned)c.segments,
+                       joins = (unsigned)((m.values + CELL_CHUNK_JOINED - 1) / CELL_CHUNK_JOINED),
+                       passes = (unsigned)cell_chunk_pass_blocks<M>(m.keys, m.values);
+        Array<R> sums(heads * segments * (size_t)(m.keys * m.values)), factors(heads * segments * (size_t)(m.keys * m.keys));
+        cell_kernel_args args = arguments({all.data, sums.data, factors.data}, cell_chunk_count(n.steps, M::rows));
+        args.size[1] = segments;
+        auto start = [&](auto kernel, unsigned of_head, int threads, int64_t smem) {
+            args.size[0] = of_head;
+            launch(name, kernel, args, Shape{of_head * (unsigned)heads, (unsigned)threads, (size_t)smem});
+        };
         const unsigned grid = (unsigned)chunks;
         if (grid)
             launch(name, k_prep<M>, args,
                    Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
-        args.size[0] = blocks;
-        launch(name, k_walk<M>, args,
-               Shape{blocks * (unsigned)heads, cell_chunk_walker<M>::threads, (size_t)cell_chunk_walker<M>::smem()});
-        launch(
-            name, k_back<M>, args,
-            Shape{blocks * (unsigned)heads, CELL_CHUNK_THREADS, (size_t)cell_chunk_back_walker<M>::smem()});
+        if (segments > 1) {
+            start(k_pass<M>, passes * segments, cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem());
+            start(k_join<M>, joins, CELL_CHUNK_JOIN_THREADS, cell_chunk_joiner<M>::smem());
+        }
+        start(k_walk<M>, blocks * segments, cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem());
+        if (segments > 1) {
+            start(k_pass_back<M>, passes * segments, CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem());
+            start(k_join_back<M>, joins, CELL_CHUNK_JOIN_THREADS, cell_chunk_joiner<M>::smem());
+        }
+        start(k_back<M>, blocks * segments, CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem());
         args.size[0] = cell_chunk_count(n.steps, M::rows);
         if (grid)
             launch(name, k_rest<M>, args,
@@ -472,6 +530,9 @@ template <class M> static void test_member(const char *type, const char *member)
     c = {1, 5, {2, 17, 1, {}, true}};
     c.scaled = 0x2aa, c.real = 1u << VECTORS;
     run("a key, the last row first", c);
+    c = {K - 3, V + 1, {2, 4 * C + 3, 1, {4 * C + 3, C + 2}, false}};
+    c.scaled = every, c.segments = 3, c.adds = true;
+    run("segments, lengths", c);
     c = {K, V, {1, C, 1, {}, false}};
     c.partial = true, c.constant = true;
     run("a chunk, constant rows, zero states", c);

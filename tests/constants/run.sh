@@ -29,12 +29,17 @@ FUSED_COLUMNS           CELL_PRODUCT_COLUMNS
 FUSED_SMEM              CELL_PRODUCT_SMEM
 FUSED_MAP_BYTES         CELL_PRODUCT_MAP_BYTES
 AHEAD_ROWS              CELL_AHEAD_ROWS
+CHUNK_BLOCKS            CELL_CHUNK_BLOCKS
+CHUNK_SEGMENT           CELL_CHUNK_SEGMENT
+CHUNK_FEWEST            CELL_CHUNK_FEWEST
+CHUNK_JOINED            CELL_CHUNK_JOINED
+CHUNK_JOIN_THREADS      CELL_CHUNK_JOIN_THREADS
 SORT_DIGITS             cell_sort_digits
 MAX_POINTERS            CELL_MAX_PTRS
 MAX_BUFFERS             CELL_MAX_BUFFERS
 "
 {
-    printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
+    printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/chunk/chunk_plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
     while read -r ours theirs; do
         [[ -n $ours ]] || continue
         printf '    printf("static_assert(%s == %%lld, \\"%s\\");\\n", (long long)%s);\n' \

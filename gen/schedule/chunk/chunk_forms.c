@@ -1,5 +1,6 @@
 /* chunk_forms.c: the kernels of schedule chunk as operations: their order, grids and conditions, as formulas
  * over the sizes of a call. Sizes alone decide, so that forward and backward of a call agree. */
+#include "base/mutate.h"
 #include "chunk_plan.h"
 
 const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s)
@@ -7,14 +8,50 @@ const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s)
     return form_blocks(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_T), poly_const(p->m, c->updates)), s->rows);
 }
 
-/* A block for each chunk, or for some values, of each head of each sequence. */
+static const Formula *all_heads(const Plan *p, const ChunkCut *c)
+{
+    return formula_size(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_B), c->n_heads));
+}
+
+/* As cell_chunk_segments has them. */
+const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s)
+{
+    Module *m = p->m;
+    const Formula *walks = formula(m, F_MUL, all_heads(p, c), form_blocks(m, c->n_values, s->values));
+    const Formula *fit = formula(m, F_DIV, formula_const(m, CHUNK_BLOCKS), formula_with(m, F_MAX, walks, 1));
+    const Formula *n = formula(m, F_MIN, formula_with(m, F_DIV, chunk_count(p, c, s), CHUNK_SEGMENT), fit);
+    const Formula *more =
+        formula(m, F_MUL, formula_with(m, F_SUB, n, 1), formula(m, F_LE, formula_const(m, CHUNK_FEWEST), n));
+    return formula_with(m, F_ADD, more, 1);
+}
+
+/* Of each head of each sequence: a block for each chunk; for some values, or also for some columns of a
+ * segment's matrix, of each segment; for some values. */
 static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s, ChunkKind kind)
 {
     Module *m = p->m;
-    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads));
-    return formula(m, F_MUL, heads,
-                   kind == CHUNK_WALK ? form_blocks(m, w->cut->n_values, s->values)
-                                      : chunk_count(p, w->cut, s));
+    const ChunkCut *c = w->cut;
+    const Formula *blocks = form_blocks(m, c->n_values, s->values);
+    if (kind == CHUNK_PASS && c->corrected >= 0)
+        blocks = formula(m, F_ADD, blocks, form_blocks(m, c->n_keys, s->values));
+    if (kind == CHUNK_PASS || kind == CHUNK_WALK)
+        blocks = formula(m, F_MUL, blocks, chunk_segments(p, c, s));
+    else if (kind == CHUNK_JOIN)
+        blocks = form_blocks(m, c->n_values, CHUNK_JOINED);
+    else
+        blocks = chunk_count(p, c, s);
+    return formula(m, F_MUL, all_heads(p, c), blocks);
+}
+
+/* Does a call have this kernel? NULL: each does that takes the size. */
+static const Formula *taken(const Plan *p, const ChunkCut *c, const ChunkSize *s, bool last, ChunkKind kind)
+{
+    const Formula *when = last ? NULL : s->when;
+    if (kind != CHUNK_PASS && kind != CHUNK_JOIN)
+        return when;
+    if (mutate("unjoined-segments") && kind == CHUNK_JOIN)
+        return formula_const(p->m, 0);
+    return formula_and(p->m, when, formula(p->m, F_LT, formula_const(p->m, 1), chunk_segments(p, c, s)));
 }
 
 /* Stage n: a kernel of a state; each state of the level has all of its own one behind the other. */
@@ -22,7 +59,9 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
 {
     const ChunkWalks *all = chunk_walks(pr);
     static const char *const words[] = { "what a chunk needs before its state is known",
-                                         "a walk over the chunks", "gradients of what the walk takes" };
+                                         "walks over segments of the chunks, without their first states",
+                                         "first states of the segments", "a walk over the chunks",
+                                         "gradients of what the walk takes" };
     int kinds = CHUNK_KINDS - (pr->dir == FORWARD);
     int at = 0, left = n / kinds;
     while (at < all->len && (all->data[at].cut->level != level || left-- > 0))
@@ -36,7 +75,7 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
         Form f = { .kernel = s->kernel[pr->dir][kind].name,
                    .refs = &s->kernel[pr->dir][kind].refs,
                    .words = words[kind],
-                   .when = i + 1 < w->sizes ? s->when : NULL,
+                   .when = taken(p, w->cut, s, i + 1 == w->sizes, kind),
                    .grid = grid(p, w, s, kind),
                    .bytes = formula_const(p->m, s->kernel[pr->dir][kind].smem),
                    .threads = s->kernel[pr->dir][kind].threads,

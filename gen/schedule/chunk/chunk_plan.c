@@ -303,7 +303,7 @@ static const char *name_of(const Plan *p, const ChunkWalks *all, const ChunkWalk
 
 static void name_walk(Plan *p, const ChunkWalks *all, ChunkWalk *w)
 {
-    static const char *const what[] = { "prep", "walk", "rest" };
+    static const char *const what[] = { "prep", "pass", "join", "walk", "rest" };
     for (int i = 0; i < w->sizes; i++) {
         ChunkSize *s = &w->size[i];
         ChunkFacts f = chunk_facts(p, w->cut, s);
@@ -318,8 +318,8 @@ static void name_walk(Plan *p, const ChunkWalks *all, ChunkWalk *w)
     }
 }
 
-/* What a buffer has of each chunk of a head. */
-typedef enum { RECORD, STATE, INVERSE, ROWS } OfChunk;
+/* What a buffer has of each chunk of a head, or, from SUM on, of each segment of a call that has them. */
+typedef enum { RECORD, STATE, INVERSE, ROWS, SUM, FACTOR } OfChunk;
 
 static const Formula *of_chunk(const Plan *p, const ChunkWalk *w, const ChunkSize *s, OfChunk what)
 {
@@ -330,8 +330,22 @@ static const Formula *of_chunk(const Plan *p, const ChunkWalk *w, const ChunkSiz
     case INVERSE: return formula_const(m, (int64_t)f.rows * f.rows * f.part * (f.real == f.part ? 1 : 2));
     case STATE:
         return formula_with(m, F_MUL, formula_size(m, poly_mul(m, w->cut->n_keys, w->cut->n_values)), f.part);
+    case SUM:
+        return formula_with(m, F_MUL, formula_size(m, poly_mul(m, w->cut->n_keys, w->cut->n_values)), f.real);
+    case FACTOR:
+        return formula_with(m, F_MUL, formula_size(m, poly_mul(m, w->cut->n_keys, w->cut->n_keys)), f.real);
     default: return formula_with(m, F_MUL, formula_size(m, w->cut->n_values), (int64_t)f.rows * f.part);
     }
+}
+
+/* How many chunks, or segments, of a head a buffer has. */
+static const Formula *count_of(const Plan *p, const ChunkCut *c, const ChunkSize *s, OfChunk what)
+{
+    Module *m = p->m;
+    if (what < SUM)
+        return chunk_count(p, c, s);
+    const Formula *n = chunk_segments(p, c, s);
+    return formula(m, F_MUL, n, formula(m, F_LT, formula_const(m, 1), n));
 }
 
 /* Bytes of all chunks of all heads, in the form that the call takes. */
@@ -341,8 +355,8 @@ static const Formula *all_bytes(const Plan *p, const ChunkWalk *w, OfChunk what)
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads)), *all = NULL;
     for (int i = w->sizes - 1; i >= 0; i--) {
         const ChunkSize *s = &w->size[i];
-        const Formula *n =
-            formula(m, F_MUL, formula(m, F_MUL, heads, chunk_count(p, w->cut, s)), of_chunk(p, w, s, what));
+        const Formula *n = formula(m, F_MUL, formula(m, F_MUL, heads, count_of(p, w->cut, s, what)),
+                                   of_chunk(p, w, s, what));
         if (!all || !s->when) {
             all = n;
             continue;
@@ -356,7 +370,8 @@ static const Formula *all_bytes(const Plan *p, const ChunkWalk *w, OfChunk what)
 static int chunk_buffer(Plan *p, const ChunkWalk *w, const char *name, OfChunk what, bool reserve)
 {
     const char *state = p->m->tensors.data[w->cut->state].name;
-    int b = add_buffer(p, intern_f(p->m->c, name, state), chunk_part(p), NULL, reserve, !reserve);
+    Dtype type = what < SUM ? chunk_part(p) : p->compute;
+    int b = add_buffer(p, intern_f(p->m->c, name, state), type, NULL, reserve, !reserve);
     p->buffers.data[b].bytes = all_bytes(p, w, what);
     return b;
 }
@@ -377,6 +392,12 @@ static void tell_walk(Plan *p, const ChunkWalk *w)
     }
     formula_words(p->m, all_bytes(p, w, STATE), &bytes);
     buf_f(&p->reasons, "saved for backward: the state in front of each chunk, %s bytes\n", bytes.data);
+    const ChunkSize *s = &w->size[w->sizes - 1];
+    buf_f(&p->reasons,
+          "few heads, at most %d blocks of values, are walked in segments side by side, where each has %d "
+          "steps "
+          "or more\n",
+          CHUNK_BLOCKS / CHUNK_FEWEST, CHUNK_SEGMENT * s->rows);
 }
 
 static void add_walk(Plan *p, const Phasing *s)
@@ -390,15 +411,19 @@ static void add_walk(Plan *p, const Phasing *s)
     all->len = cuts->len;
     for (int i = 0; i < cuts->len; i++) {
         ChunkWalk *w = &all->data[i];
-        *w = (ChunkWalk){ .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1 };
+        *w = (ChunkWalk){
+            .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1, .factors = -1
+        };
         size_walk(p, w);
         name_walk(p, all, w);
         w->records = chunk_buffer(p, w, "%s records", RECORD, false);
         w->saved = chunk_buffer(p, w, "%s of each chunk", STATE, true);
         tell_walk(p, w);
         w->ends = chunk_buffer(p, w, "d_%s of each chunk", STATE, false);
+        w->sums = chunk_buffer(p, w, "%s of each segment", SUM, false);
         if (w->cut->corrected < 0)
             continue;
+        w->factors = chunk_buffer(p, w, "%s segments' factors", FACTOR, false);
         w->inverse = chunk_buffer(p, w, "%s inverses", INVERSE, false);
         w->corrections = chunk_buffer(p, w, "d_%s corrections", ROWS, false);
         w->solved = chunk_buffer(p, w, "%s corrections", ROWS, false);

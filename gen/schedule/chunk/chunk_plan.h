@@ -8,7 +8,16 @@
 #include "plan/plan.h"
 
 /* As cell_device_chunk.cuh has them. */
-enum { CHUNK_THREADS = 128, CHUNK_KEYS = 256, CHUNK_PADDED = 5 };
+enum {
+    CHUNK_THREADS = 128,
+    CHUNK_KEYS = 256,
+    CHUNK_PADDED = 5,
+    CHUNK_BLOCKS = 132, /* of a walk, with which a GPU is full */
+    CHUNK_SEGMENT = 8, /* chunks of a segment at least */
+    CHUNK_FEWEST = 4, /* segments of a call at least, else it has none */
+    CHUNK_JOINED = 8, /* values of a block of join */
+    CHUNK_JOIN_THREADS = 256
+};
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
 /* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
@@ -25,8 +34,8 @@ enum {
     CHUNK_PAYS_STEPS_SMALL = 1024 /* of states of less than 64 x 128 */
 };
 
-/* Kernels of a direction in their order. REST: backward only. */
-typedef enum { CHUNK_PREP, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
+/* Kernels of a direction in their order. PASS, JOIN: of calls in segments. REST: backward only. */
+typedef enum { CHUNK_PREP, CHUNK_PASS, CHUNK_JOIN, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
 
 /* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
 typedef struct ChunkSize {
@@ -50,6 +59,9 @@ typedef struct ChunkWalk {
     /* Buffers, of all chunks: records; the states that they begin with. Backward: the inverses F, the
      * adjoints of the states that they end with, rows dR and d of the correction. */
     int records, saved, inverse, ends, corrections, solved;
+    /* Of all segments: the states that they add, and begin with; the matrices by which they multiply a state,
+     * where corrected. */
+    int sums, factors;
 } ChunkWalk;
 
 typedef struct ChunkWalks {
@@ -78,8 +90,9 @@ int64_t chunk_record(const ChunkFacts *f);
 Dtype chunk_part(const Plan *p);
 ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 
-/* Chunks of a call. */
+/* Chunks of a call, and segments of them that are walked side by side: 1 where there are none. */
 const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s);
+const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
 const Formula *chunk_takes(const Plan *p);
 

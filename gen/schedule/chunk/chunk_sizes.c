@@ -103,7 +103,7 @@ static int64_t rest(const ChunkFacts *f)
     const int64_t C = f->rows, B = C / 16, threads = f->rest_threads, warps = threads / 32;
     const int64_t K = f->rest_keys, V = f->rest_values, line = K + 4;
     const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections;
-    const int64_t across = warps / (B < warps ? B : warps), operands = 344 + 320 * additions + 192 * f->reads;
+    const int64_t across = warps / (B < warps ? B : warps), operands = 368 + 320 * additions + 192 * f->reads;
     int64_t parts = readers * additions * C * pitch(f, C) +
                     (readers + additions) * C * ((f->by_key ? 2 : 1) * pitch(f, K) + pitch(f, V)) +
                     2 * V * pitch(f, K);
@@ -116,6 +116,11 @@ static int64_t rest(const ChunkFacts *f)
     return carve(operands, 1) + carve(parts, f->part) + carve(reals, f->real);
 }
 
+static int64_t join(const ChunkFacts *f)
+{
+    return carve((int64_t)f->keys * CHUNK_JOINED, f->real) + carve(f->keys, f->real);
+}
+
 int chunk_resident(const ChunkFacts *f)
 {
     return rest(f) <= 113 << 10 ? 2 : 1;
@@ -125,7 +130,9 @@ int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)
 {
     if (kind == CHUNK_REST)
         return f->rest_threads;
-    bool pairs = kind == CHUNK_WALK && direction == FORWARD && f->real == 4 && f->values > 32;
+    if (kind == CHUNK_JOIN)
+        return CHUNK_JOIN_THREADS;
+    bool pairs = kind != CHUNK_PREP && direction == FORWARD && f->real == 4 && f->values > 32;
     return pairs ? f->values * 4 : CHUNK_THREADS;
 }
 
@@ -134,6 +141,8 @@ int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind)
 {
     switch (kind) {
     case CHUNK_PREP: return prep(f);
+    case CHUNK_JOIN: return join(f);
+    case CHUNK_PASS:
     case CHUNK_WALK: return direction == FORWARD ? walk(f) : walk_back(f);
     default: return direction == FORWARD ? 0 : rest(f);
     }

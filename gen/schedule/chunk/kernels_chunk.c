@@ -26,9 +26,14 @@ static const char *buffer_name(Kernel *k, int id)
     const struct {
         int id;
         const char *name;
-    } names[] = { { w->records, "records" },           { w->saved, "saved" },
-                  { w->inverse, "inverse" },           { w->ends, "ends" },
-                  { w->corrections, "d_corrections" }, { w->solved, "corrections" } };
+    } names[] = { { w->records, "records" },
+                  { w->saved, "saved" },
+                  { w->inverse, "inverse" },
+                  { w->ends, "ends" },
+                  { w->corrections, "d_corrections" },
+                  { w->solved, "corrections" },
+                  { w->sums, "segments" },
+                  { w->factors, "factors" } };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].id == id)
             return names[i].name;
@@ -271,6 +276,7 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
                  { "cell_chunk_walker<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_WALK) },
                  { "cell_chunk_back_walker<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_WALK) },
                  { "cell_chunk_rester<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_REST) },
+                 { "cell_chunk_joiner<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_JOIN) },
                  { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
                  { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
                  { "cell_chunk_rester<%s>::resident", chunk_resident(&f) } };
@@ -312,6 +318,13 @@ static void print_operands(Kernel *k)
         print_operand(k, k_text(k, "read[%d]", i), &c->reads.data[i].weight);
 }
 
+static void print_first(Kernel *k)
+{
+    RefKind from = k->p->own_ends ? REF_TENSOR : REF_INITIAL;
+    TensorId state = printing(k)->w->cut->state;
+    print_state(k, "x.from", k_pointer(k, from, state, k->p->compute));
+}
+
 static void print_walk(Kernel *k)
 {
     const Printing *x = printing(k);
@@ -320,11 +333,25 @@ static void print_walk(Kernel *k)
         Place to = rows_place(k, c->reads.data[i].given);
         print_rows(k, k_text(k, "x.result[%d]", i), &to);
     }
-    RefKind from = k->p->own_ends ? REF_TENSOR : REF_INITIAL;
-    print_state(k, "x.from", k_pointer(k, from, c->state, k->p->compute));
+    print_first(k);
     print_state(k, "x.to", k_written(k, REF_FINAL, c->state, k->p->compute));
     const char *saved = k_written(k, REF_BUFFER, x->w->saved, chunk_part(k->p));
     buf_line(k->out, "x.saved = %s ? %s : nullptr;", saved, of_head(k, x->w->saved, "x.keys * x.values"));
+}
+
+/* What `pass` leaves of the head's segments. */
+static void print_segments(Kernel *k)
+{
+    const ChunkWalk *w = printing(k)->w;
+    const char *real = k_type(k->p->compute), *sums = k_written(k, REF_BUFFER, w->sums, k->p->compute);
+    buf_line(k->out, "%s *const sums = %s + (b * heads + head) * segments * x.keys * x.values;", real, sums);
+    if (printing(k)->kind == CHUNK_WALK)
+        return;
+    if (w->factors < 0)
+        buf_line(k->out, "%s *const factors = nullptr;", real);
+    else
+        buf_line(k->out, "%s *const factors = %s + (b * heads + head) * segments * x.keys * x.keys;", real,
+                 k_written(k, REF_BUFFER, w->factors, k->p->compute));
 }
 
 /* What forward and backward have of the recurrence. */
@@ -343,7 +370,8 @@ static void print_chunk(Kernel *k)
         buf_line(k->out, "x.inverse = %s;",
                  of_head(k, x->w->inverse, k_text(k, "%d", x->s->rows * x->s->rows * parts)));
     }
-    print_operands(k);
+    if (x->kind != CHUNK_JOIN)
+        print_operands(k);
 }
 
 static TensorId cotangent_of(const Module *m, TensorId of)
@@ -388,60 +416,126 @@ static void print_rest(Kernel *k)
     buf_line(k->out, "g.solved = %s;", of_head(k, x->w->solved, k_text(k, "%d * x.values", x->s->rows)));
 }
 
-static void print_backward(Kernel *k)
+static void print_last(Kernel *k)
 {
-    const Printing *x = printing(k);
-    const ChunkCut *c = x->w->cut;
-    buf_line(k->out, "x.saved = %s;", of_head(k, x->w->saved, "x.keys * x.values"));
-    buf_line(k->out, "cell_chunk_backward<%s> g = {};", x->s->facts);
-    buf_line(k->out, "g.of = x;");
+    print_state(k, "g.last", k_pointer(k, REF_DFINAL, printing(k)->w->cut->state, k->p->compute));
+}
+
+static void print_cotangents(Kernel *k)
+{
+    const ChunkCut *c = printing(k)->w->cut;
     for (int i = 0; i < c->reads.len; i++) {
         Place from = place_of(k, c->reads.data[i].given);
         print_rows(k, k_text(k, "g.cotangent[%d]", i), &from);
     }
+}
+
+/* What the walk back leaves for `rest`. */
+static void print_left(Kernel *k)
+{
+    const Printing *x = printing(k);
     buf_line(k->out, "g.ends = %s;", of_head(k, x->w->ends, "x.keys * x.values"));
-    if (c->corrected >= 0)
+    if (x->w->cut->corrected >= 0)
         buf_line(k->out, "g.corrections = %s;",
                  of_head(k, x->w->corrections, k_text(k, "%d * x.values", x->s->rows)));
+}
+
+static void print_backward(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const ChunkCut *c = x->w->cut;
+    if (x->kind == CHUNK_REST)
+        buf_line(k->out, "x.saved = %s;", of_head(k, x->w->saved, "x.keys * x.values"));
+    buf_line(k->out, "cell_chunk_backward<%s> g = {};", x->s->facts);
+    buf_line(k->out, "g.of = x;");
+    if (x->kind == CHUNK_JOIN) {
+        print_last(k);
+        return;
+    }
+    print_cotangents(k);
+    if (x->kind == CHUNK_PASS)
+        return;
+    print_left(k);
     if (x->kind == CHUNK_REST) {
         print_rest(k);
         return;
     }
-    print_state(k, "g.last", k_pointer(k, REF_DFINAL, c->state, k->p->compute));
+    print_last(k);
     print_state(k, "g.first", k_written(k, k->p->own_ends ? REF_DINIT : REF_CARRY, c->state, k->p->compute));
     if (k->p->own_ends)
         buf_line(k->out, "g.adds = args.flags & CELL_KERNEL_ACCUMULATE;");
 }
 
-static void body(Kernel *k)
+static bool by_segment(ChunkKind kind)
+{
+    return kind == CHUNK_PASS || kind == CHUNK_WALK;
+}
+
+/* Names of what blocks of a head are for, and how many there are. */
+static void print_shares(Kernel *k)
 {
     const Printing *x = printing(k);
     const ChunkCut *c = x->w->cut;
-    bool by_chunk = x->kind != CHUNK_WALK, back = k->pr->dir == BACKWARD;
-    const char *each = by_chunk ? "chunks" : "blocks", *one = by_chunk ? "chunk" : "block";
+    const char *values = k_poly(k, c->n_values);
     buf_line(k->out, "const int64_t heads = %s, chunks = cell_chunk_count(%s, %d);",
              k_bare(k, k_poly(k, c->n_heads)), rows_text(k), x->s->rows);
-    if (!by_chunk)
-        buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", k_poly(k, c->n_values), x->s->values - 1,
-                 x->s->values);
-    k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * %s; n += cell_block_count(0))",
-           each);
-    buf_line(k->out, "const int64_t %s = n %% %s, head = n / %s %% heads, b = n / %s / heads;", one, each,
-             each, each);
+    if (x->kind == CHUNK_PREP || x->kind == CHUNK_REST) {
+        buf_line(k->out, "const int64_t shares = chunks;");
+        return;
+    }
+    buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", values, x->s->values - 1, x->s->values);
+    buf_line(k->out, "const int64_t segments = cell_chunk_segments(dim_B * heads * blocks, chunks);");
+    if (x->kind == CHUNK_JOIN)
+        buf_line(k->out, "const int64_t shares = (%s + %d) / %d;", values, CHUNK_JOINED - 1, CHUNK_JOINED);
+    else if (x->kind == CHUNK_WALK)
+        buf_line(k->out, "const int64_t shares = blocks * segments;");
+    else
+        buf_line(k->out, "const int64_t shares = cell_chunk_pass_blocks<%s>(%s, %s) * segments;", x->s->facts,
+                 k_bare(k, k_poly(k, c->n_keys)), k_bare(k, values));
+}
+
+/* The library's function for the kernel, of a block of the head. */
+static void print_call(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const bool back = k->pr->dir == BACKWARD;
+    const char *facts = x->s->facts, *of = back ? "g" : "x", *which = back ? "_back" : "";
+    switch (x->kind) {
+    case CHUNK_PREP: buf_line(k->out, "cell_chunk_prepare<%s>(x, share);", facts); break;
+    case CHUNK_REST: buf_line(k->out, "cell_chunk_finish<%s>(g, share);", facts); break;
+    case CHUNK_PASS:
+        buf_line(k->out, "cell_chunk_pass%s<%s>(%s, segment, segments, block, sums, factors);", which, facts,
+                 of);
+        break;
+    case CHUNK_JOIN:
+        buf_line(k->out, "cell_chunk_join%s<%s>(%s, segments, share, sums, factors);", which, facts, of);
+        break;
+    default:
+        buf_line(k->out, "cell_chunk_begin%s<%s>(%s, segment, segments, sums);", which, facts, of);
+        buf_line(k->out, "cell_chunk_walk%s<%s>(%s, block * %d);", which, facts, of, x->s->values);
+    }
+}
+
+static void body(Kernel *k)
+{
+    const Printing *x = printing(k);
+    print_shares(k);
+    k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0))");
+    buf_line(k->out,
+             "const int64_t share = n %% shares, head = n / shares %% heads, b = n / shares / heads;");
+    if (by_segment(x->kind))
+        buf_line(k->out, "const int64_t segment = share %% segments, block = share / segments;");
     print_head(k);
     print_chunk(k);
-    if (x->kind == CHUNK_PREP) {
-        buf_line(k->out, "cell_chunk_prepare<%s>(x, chunk);", x->s->facts);
-    } else if (back) {
+    if (k->pr->dir == BACKWARD && x->kind != CHUNK_PREP)
         print_backward(k);
-        if (by_chunk)
-            buf_line(k->out, "cell_chunk_finish<%s>(g, chunk);", x->s->facts);
-        else
-            buf_line(k->out, "cell_chunk_walk_back<%s>(g, block * %d);", x->s->facts, x->s->values);
-    } else {
+    else if (x->kind == CHUNK_WALK)
         print_walk(k);
-        buf_line(k->out, "cell_chunk_walk<%s>(x, block * %d);", x->s->facts, x->s->values);
-    }
+    else if (x->kind == CHUNK_JOIN)
+        print_first(k);
+    if (x->kind == CHUNK_JOIN || by_segment(x->kind))
+        print_segments(k);
+    print_call(k);
     buf_line(k->out, "cell_barrier();");
     k_close(k);
 }
