@@ -75,6 +75,28 @@ static double draw_integer(const Case *c, int tensor)
     return places && fabs(normal()) > 1.5 ? (u < 0.5 ? -1 : (double)n) : floor(u * (double)n);
 }
 
+/* Steps of a packed sequence: all, none, half of them and one, and again. */
+static int64_t own_steps(int64_t b, int64_t T)
+{
+    const int64_t steps[] = { T, 0, (T + 1) / 2, T < 1 ? T : 1 };
+    return steps[b % 4];
+}
+
+void choose_total(const cell_desc *d, int64_t *sizes)
+{
+    if (!d->total)
+        return;
+    sizes[d->total] = 0;
+    for (int64_t b = 0; b < sizes[CELL_SIZE_B]; b++)
+        sizes[d->total] += own_steps(b, sizes[CELL_SIZE_T]);
+}
+
+static void draw_starts(const Case *c, double *starts, int64_t n)
+{
+    for (int64_t b = 0; b + 1 < n; b++)
+        starts[b + 1] = starts[b] + (double)own_steps(b, c->sizes[CELL_SIZE_T]);
+}
+
 /* Params get smaller by the factor `mild`: a recurrence then forgets sooner and amplifies less. */
 static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
 {
@@ -87,7 +109,10 @@ static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
         for (int64_t k = 0; lengths && k < s->n[i]; k++)        /* none and all among them */
             s->v[i][k] = fmin(floor(fabs(normal()) / 2 * (double)(c->sizes[CELL_SIZE_T] + 1)),
                               (double)c->sizes[CELL_SIZE_T]);
-        for (int64_t k = 0; read && !lengths && k < s->n[i]; k++)
+        bool starts = c->d->tensors[args[i].tensor].kind == CELL_STARTS;
+        if (starts && read)
+            draw_starts(c, s->v[i], s->n[i]);
+        for (int64_t k = 0; read && !lengths && !starts && k < s->n[i]; k++)
             s->v[i][k] = args[i].dtype == CELL_I32
                              ? draw_integer(c, args[i].tensor)
                          : domain ? draw_inside(domain, type, param ? 0.4 : 1)
@@ -174,6 +199,7 @@ static void reach_states(Case *c, double mild)
     memcpy(before.sizes, c->sizes, sizeof before.sizes);
     before.sizes[CELL_SIZE_T] = steps_before(c);
     before.sizes[d->n_sizes - 1] = 0;
+    choose_total(d, before.sizes);
     before.f = set_new(d, d->forward_args, d->n_forward_args, before.sizes);
     draw(&before, d->forward_args, d->n_forward_args, &before.f, mild);
     void *given[MAX_ARGS];

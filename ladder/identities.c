@@ -367,7 +367,7 @@ void check_identities(Case *c, bool all)
     guarded_free(c, &reserve, "reserve");
     raw_free(&f);
     raw_free(&b);
-    if (!continues(c))
+    if (c->d->total || !continues(c)) /* pieces of packed sequences are in tests/packed */
         return;
     step_by_step(c);
     if (c->sizes[CELL_SIZE_T] > 1)

@@ -47,6 +47,7 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
         memcpy(other, sizes, sizeof other);
         if (empty < 2)
             other[empty] = 0;
+        choose_total(d, other);
         c = case_new(ctx, d, other, empty == 2);
         check_against_reference(&c, empty == 2 ? "without initial states" : "without steps or sequences");
         case_free(&c);
@@ -88,6 +89,7 @@ static bool choose_dims(const cell_desc *d, int row, int64_t *sizes)
         for (int k = CELL_SIZE_DIM0; k + 1 < d->n_sizes; k++)
             sizes[k] = tried[i][(k - CELL_SIZE_DIM0) % 6];
         choose_room(d, sizes);
+        choose_total(d, sizes);
         if (allowed(d, sizes))
             return true;
     }
@@ -130,6 +132,7 @@ static void run_given(cell_context *ctx, const cell_desc *d, char *text, bool fi
     }
     if (given < d->n_sizes - 1)
         choose_room(d, sizes);
+    choose_total(d, sizes);
     if (copies)
         check_large(ctx, d, sizes, copies);
     else

@@ -120,6 +120,8 @@ void judge_coverage(const cell_desc *d);
 typedef struct Counts { int passed, failed, skipped; } Counts;
 Counts counts(void);
 
+/* Of packed sequences, how many rows those of a case have together, at a size of the call; of others nothing. */
+void choose_total(const cell_desc *d, int64_t *sizes);
 /* Draws inputs and runs the reference on them; milder ones where roundings or infinities would decide the results. */
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states);
 void case_free(Case *c);

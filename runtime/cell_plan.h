@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 6
+#define CELL_PLAN_VERSION 7
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -71,9 +71,17 @@ enum {
 typedef const int64_t *cell_expr;
 
 /* A declared tensor of the cell. */
-typedef enum cell_tensor_kind { CELL_INPUT, CELL_PARAM, CELL_STATE, CELL_OUTPUT, CELL_LENGTHS } cell_tensor_kind;
+typedef enum cell_tensor_kind {
+    CELL_INPUT,
+    CELL_PARAM,
+    CELL_STATE,
+    CELL_OUTPUT,
+    CELL_LENGTHS,
+    CELL_STARTS
+} cell_tensor_kind;
 
-/* Layout is row-major: inputs and outputs [B, T, axes], states [B, axes], params [axes], lengths [B]. */
+/* Layout is row-major: inputs and outputs [B, T, axes], states [B, axes], params [axes], lengths [B]. Of
+ * packed sequences, inputs and outputs are [total, axes], and starts [B + 1]. */
 typedef struct cell_tensor {
     const char *name;
     cell_tensor_kind kind;
@@ -296,6 +304,7 @@ typedef struct cell_desc {
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
     int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
+    int32_t total; /* of packed sequences: the size that says how many rows they have; 0: others */
     const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
     const struct cell_desc *cpu; /* the same with plans and kernels for the CPU; NULL: there are none */
 } cell_desc;

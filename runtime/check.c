@@ -40,10 +40,11 @@ static cell_status check_desc(const cell_desc *desc, cell_error *err) {
     return CELL_OK;
 }
 
-/* B, T and t0 may be 0, and so may the room for steps, which must be t0 + T; the bounds of indices are
- * proved for dims from 1 up, and without steps nothing is read. */
+/* B, T and t0 may be 0, and so may the rows of packed sequences, and the room for steps, which must be t0 + T;
+ * the bounds of indices are proved for dims from 1 up, and without steps nothing is read. */
 static cell_status check_size(const cell_desc *desc, int i, int64_t value, cell_error *err) {
-    int64_t least = i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 || i == desc->room ? 0 : 1;
+    int64_t least =
+        i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 || i == desc->room || i == desc->total ? 0 : 1;
     if (value >= least)
         return CELL_OK;
     return cell_fail(err, CELL_BAD_SIZE, "%s: %s is %lld; wanted %lld or more", desc->key,
@@ -208,6 +209,29 @@ static cell_status check_lengths(const cell_desc *desc, const cell_arg *arg, con
     return CELL_OK;
 }
 
+/* Where packed sequences begin: at 0, none before the one in front of it or longer than T, and the last ends with the rows. On a
+ * device it is not looked at, as lengths are not. */
+static cell_status check_starts(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes,
+                                const void *pointer, cell_error *err)
+{
+    const int32_t *starts = pointer;
+    const cell_tensor *tensor = &desc->tensors[arg->tensor];
+    int64_t n = sizes[CELL_SIZE_B], total = desc->total ? sizes[desc->total] : 0;
+    if (!starts || arg->role != CELL_ROLE_VALUE || tensor->kind != CELL_STARTS)
+        return CELL_OK;
+    for (int64_t b = 0; b < n; b++)
+        if (starts[b + 1] < starts[b] || starts[b + 1] - starts[b] > sizes[CELL_SIZE_T])
+            return cell_fail(err, CELL_BAD_ARGUMENT,
+                             "%s: %s goes from %d to %d at %lld; wanted 0 to T more, which is %lld",
+                             desc->key, tensor->name, (int)starts[b], (int)starts[b + 1], (long long)b,
+                             (long long)sizes[CELL_SIZE_T]);
+    if (starts[0] != 0 || starts[n] != total)
+        return cell_fail(err, CELL_BAD_ARGUMENT,
+                         "%s: %s goes from %d to %d; wanted 0 to total, which is %lld", desc->key,
+                         tensor->name, (int)starts[0], (int)starts[n], (long long)total);
+    return CELL_OK;
+}
+
 cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell_arg *list, int n_list,
                             const int64_t *sizes, void *const *args, const cell_memory *memory,
                             const size_t need[2], cell_error *err) {
@@ -227,5 +251,7 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
         status = check_overlap(desc, spans, n_list + 2, err);
     for (int i = 0; status == CELL_OK && is_plain(ctx) && i < n_list; i++)
         status = check_lengths(desc, &list[i], sizes, args[i], err);
+    for (int i = 0; status == CELL_OK && is_plain(ctx) && i < n_list; i++)
+        status = check_starts(desc, &list[i], sizes, args[i], err);
     return status;
 }

@@ -202,9 +202,11 @@ cell_status cell_arg_count(const cell_desc *desc, const cell_arg *arg, const int
     cell_status status = CELL_OK;
     int timed = tensor->kind == CELL_INPUT || tensor->kind == CELL_OUTPUT;
     *elements = 1;
-    if (tensor->kind != CELL_PARAM)
-        status = multiply(elements, sizes[CELL_SIZE_B], tensor->name, err);
-    if (status == CELL_OK && timed)
+    if (timed && desc->total)
+        status = multiply(elements, sizes[desc->total], tensor->name, err);
+    else if (tensor->kind != CELL_PARAM)
+        status = multiply(elements, sizes[CELL_SIZE_B] + (tensor->kind == CELL_STARTS), tensor->name, err);
+    if (status == CELL_OK && timed && !desc->total)
         status = multiply(elements, sizes[CELL_SIZE_T], tensor->name, err);
     for (int i = 0; i < tensor->rank && status == CELL_OK; i++) {
         int64_t extent;

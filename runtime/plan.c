@@ -367,7 +367,7 @@ static int has_binding(const cell_desc *desc, const cell_binding *wanted) {
     for (int i = 0; i < desc->n_bindings; i++)
         if (strcmp(desc->bindings[i].name, wanted->name) == 0)
             return strcmp(desc->bindings[i].value, wanted->value) == 0;
-    return 0;
+    return strcmp(wanted->name, "packed") == 0 && strcmp(wanted->value, "false") == 0;
 }
 
 static int fits(const cell_desc *desc, const char *name, const cell_binding *wanted, int n_wanted) {

@@ -54,6 +54,7 @@ struct Compiler {
     Products products;            /* --products */
     bool no_performance;          /* -Wno-performance: no performance warnings */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
+    bool packed;                  /* --packed: sequences follow one another without padding, as cu_seqlens says */
     const char *cell;             /* SPEC:NAME, the cell of a file that has several; NULL: the only one */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */

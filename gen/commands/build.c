@@ -103,7 +103,8 @@ static bool names_cell(const Ast *ast, const char *word)
             return true;
         cells++;
     }
-    return cells > 1 && *word && !strchr(word, '=') && strcmp(word, "reverse") != 0 && strcmp(word, "lengths") != 0;
+    return cells > 1 && *word && !strchr(word, '=') && strcmp(word, "reverse") != 0 &&
+           strcmp(word, "lengths") != 0 && strcmp(word, "packed") != 0;
 }
 
 static bool is_compile_option(const char *name)
@@ -122,8 +123,11 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
         return options_compile(&build_help, c, "--reverse", NULL);
     if (strcmp(text, "lengths") == 0)
         return options_compile(&build_help, c, "--lengths", NULL);
+    if (strcmp(text, "packed") == 0)
+        return options_compile(&build_help, c, "--packed", NULL);
     if (!eq)
-        return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
+        return usage_error(&build_help, "expected NAME=VALUE, reverse, lengths or packed after ':', not '%s'",
+                           text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
     bool dim = declares(c, ast, name, true);
     if (!dim && is_compile_option(name))

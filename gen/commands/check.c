@@ -32,6 +32,7 @@ static const CommandHelp check_help = {
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
     .compiles = true,
+    .draws = true,
     .computes = true,
     .in_double = "what is checked is the reference in double; `cellc selftest` tests types and kernels",
 };

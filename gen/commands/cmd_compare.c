@@ -39,6 +39,7 @@ static const CommandHelp help = {
                 "  cellc compare old.cell new.cell --rename W=weight,U=recurrent --vectors old.vec --brief\n"
                 "  cellc compare gru lstm --sizes B=16,T=512,D=1024,H=1024 --no-values\n",
     .compiles = true,
+    .draws = true,
     .settings = true,
 };
 

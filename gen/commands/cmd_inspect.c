@@ -49,7 +49,7 @@ static const CommandHelp help = {
                 "  cellc inspect out/libe79.so --kernels\n",
 };
 
-static const char *const kinds[] = { "input", "param", "state", "output", "lengths" };
+static const char *const kinds[] = { "input", "param", "state", "output", "lengths", "starts" };
 static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32", "bool" };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, N_TYPES = sizeof types / sizeof *types };
 
@@ -212,7 +212,8 @@ static const char *shape_of(Compiler *c, const cell_desc *d, const cell_tensor *
 {
     Buf b = { .arena = c->arena };
     bool batched = t->kind != CELL_PARAM, timed = t->kind == CELL_INPUT || t->kind == CELL_OUTPUT;
-    buf_f(&b, "[%s%s", batched ? "B" : "", timed ? ", T" : "");
+    const char *rows = !batched ? "" : t->kind == CELL_STARTS ? "B + 1" : timed && d->total ? "total" : timed ? "B, T" : "B";
+    buf_f(&b, "[%s", rows);
     for (int i = 0; i < t->rank; i++)
         buf_f(&b, "%s%s", i || batched ? ", " : "", words_of(c, d, t->axes[i]));
     buf_f(&b, "]");
@@ -363,9 +364,9 @@ static void print_cell(Inspect *in, const cell_desc *d)
         const cell_tensor *x = &d->tensors[i];
         table_row(c, &t, intern_f(c, "  %s", x->name), name_in(kinds, N_KINDS, (int)x->kind),
                   name_in(types, N_TYPES, (int)x->dtype), shape_of(c, d, x),
-                  x->kind == CELL_OUTPUT || x->kind == CELL_LENGTHS ? "-"
-                  : has_gradient(d, i)                              ? "yes"
-                                                                    : "none",
+                  x->kind == CELL_OUTPUT || x->kind == CELL_LENGTHS || x->kind == CELL_STARTS ? "-"
+                  : has_gradient(d, i)                                                        ? "yes"
+                                                                                              : "none",
                   (char *)NULL);
     }
     table_print(&t, &out);

@@ -32,6 +32,7 @@ static const CommandHelp help = {
                 "  cellc tune specs/e79.cell --dim N=64 --list\n"
                 "  cellc build e88 --dtype bf16 -o out\n",
     .compiles = true,
+    .draws = true,
 };
 
 /* One that is not faster by this much may be it by chance. */

@@ -38,6 +38,7 @@ static const CommandHelp help = {
                 "  cellc watch my.cell --set bias=input --dim N=32 --sizes B=16,T=512,D=1024\n"
                 "  cellc watch my.cell other.cell --no-check\n",
     .compiles = true,
+    .draws = true,
     .settings = true,
 };
 

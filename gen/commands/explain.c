@@ -137,6 +137,8 @@ void explain_instance(const Explain *e)
         buf_f(&b, "reversed in time, ");
     if (m->c->lengths)
         buf_f(&b, "with lengths of sequences, ");
+    if (m->c->packed)
+        buf_f(&b, "packed sequences, ");
     buf_f(&b, "stored as %s, computed in %s", dtype_names[e->p->dtype], dtype_names[e->p->compute]);
     put_paragraph(b.data, 0, e->out);
     buf_f(e->out, "run-time sizes: B sequences, T steps");
@@ -259,14 +261,19 @@ static void put_tensors(const Explain *e)
         if (x->kind > T_OUTPUT)
             continue;
         const Poly *bytes = poly_mul(e->m, tensor_elements(e->m, i), poly_const(e->m, dtype_bytes(x->dtype)));
-        if (x->kind != T_PARAM)
+        if (x->starts)
+            bytes = poly_add(e->m, bytes, poly_mul(e->m, bytes, poly_dim(e->m, ATOM_B)));
+        else if (tensor_per_step(x))
+            bytes = poly_mul(e->m, bytes, module_rows(e->m));
+        else if (x->kind != T_PARAM)
             bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_B));
-        if ((x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT)
-            bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_T));
+        const char *rows = x->starts                               ? "B + 1"
+                           : x->lengths                            ? "B"
+                           : tensor_per_step(x) && e->m->c->packed ? "total"
+                                                                   : front[x->kind];
         bool buffer = x->no_grad && x->kind <= T_PARAM;
         const char *type = x->complex ? x->dtype == DT_F64 ? "c128" : "c64" : types[x->dtype];
-        table_row(e->c, &t, kinds[x->kind], x->name,
-                  axes_words(e, front[x->lengths ? T_STATE : x->kind], x->axes, x->rank - x->complex), type,
+        table_row(e->c, &t, kinds[x->kind], x->name, axes_words(e, rows, x->axes, x->rank - x->complex), type,
                   explain_size(e, bytes), buffer ? "no gradient" : "", NULL);
     }
     buf_f(e->out, "\n");
@@ -688,8 +695,10 @@ static bool has_factor(const Poly *p, int atom)
 /* Of a buffer with a row for each sequence and step, the bytes of one; else 0. */
 static const Poly *row_bytes(const Explain *e, const Buffer *b)
 {
-    const Poly *rows = poly_mul(e->m, poly_dim(e->m, ATOM_B), poly_dim(e->m, ATOM_T));
-    bool by_row = b->elements && has_factor(b->elements, ATOM_B) && has_factor(b->elements, ATOM_T);
+    const Poly *rows = module_rows(e->m);
+    bool by_row = b->elements;
+    for (int k = 0; by_row && k < rows->terms[0].natoms; k++)
+        by_row = has_factor(b->elements, rows->terms[0].atoms[k]);
     return by_row ? poly_div(e->m, buffer_bytes(e, b), rows) : poly_const(e->m, 0);
 }
 
@@ -783,7 +792,7 @@ static const Poly *row_count_of(const Explain *e, bool batched, bool timed)
 static const Poly *argument_elements(const Explain *e, const CallArg *a)
 {
     const Tensor *x = &e->m->tensors.data[a->tensor];
-    bool rows = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
+    bool rows = tensor_per_step(x);
     return poly_mul(e->m, row_count_of(e, x->kind != T_PARAM, rows), tensor_elements(e->m, a->tensor));
 }
 

@@ -21,20 +21,40 @@ static const char *const diagnostics_forms[] = { "text", "json", NULL };
 static const char *const warning_kinds[] = { "performance", "no-performance", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_SOURCES,
-       C_DIAGNOSTICS, C_WARN, C_DUMP };
+enum {
+    C_DIM,
+    C_SET,
+    C_DTYPE,
+    C_SCHEDULE,
+    C_TUNED,
+    C_PRODUCTS,
+    C_REVERSE,
+    C_LENGTHS,
+    C_PACKED,
+    C_IMPORT,
+    C_SOURCES,
+    C_DIAGNOSTICS,
+    C_WARN,
+    C_DUMP
+};
 static const OptionSpec compile_table[] = {
-    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
+    { "--dim", "NAME=N", OPT_STRING, NULL,
+      "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, NULL },
     { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
-    { "--products", "FORM", OPT_STRING, NULL, "of all steps: auto (default; large ones as parts of bf16, or fused), plain, parts, fused" },
+    { "--products", "FORM", OPT_STRING, NULL,
+      "of all steps: auto (default; large ones as parts of bf16, or fused), plain, parts, fused" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
+    { "--packed", NULL, OPT_FLAG, NULL,
+      "sequences follow one another without padding, and cu_seqlens says where" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
-    { "--sources", "FILE", OPT_STRING, NULL, "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
-    { "--diagnostics", "FORM", OPT_STRING, NULL, "what goes to standard error: text (default), or json, an object per line" },
+    { "--sources", "FILE", OPT_STRING, NULL,
+      "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
+    { "--diagnostics", "FORM", OPT_STRING, NULL,
+      "what goes to standard error: text (default), or json, an object per line" },
     { "-W", "KIND", OPT_STRING, NULL, "-Wno-performance: nothing about what is slow" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -99,11 +119,12 @@ static void print_schedules(void)
 }
 
 /* Without the rows that `own` has as well: a command may read an option of compilation itself. */
-static void print_table(const OptionSpec *table, const OptionSpec *own, bool in_double)
+static void print_table(const OptionSpec *table, const OptionSpec *own, bool in_double, bool draws)
 {
     for (int i = 0; table && table[i].name; i++) {
         char left[64];
-        if (row_of(own, table[i].name, strlen(table[i].name)) >= 0 || (in_double && concerns_kernels(i)))
+        if (row_of(own, table[i].name, strlen(table[i].name)) >= 0 || (in_double && concerns_kernels(i)) ||
+            (draws && table == compile_table && i == C_PACKED))
             continue;
         snprintf(left, sizeof left, "%s%s%s", table[i].name, table[i].argument ? " " : "",
                  table[i].argument ? table[i].argument : "");
@@ -122,11 +143,11 @@ static void print_help(const CommandHelp *help, const OptionSpec *table)
     if (help->about)
         printf("\n%s\n", help->about);
     printf("\noptions:\n");
-    print_table(table, NULL, false);
+    print_table(table, NULL, false, false);
     if (help->compiles)
-        print_table(compile_table, table, help->in_double != NULL);
+        print_table(compile_table, table, help->in_double != NULL, help->draws);
     else if (help->reads)
-        print_table((const OptionSpec[]){ compile_table[C_DIAGNOSTICS], { 0 } }, table, false);
+        print_table((const OptionSpec[]){ compile_table[C_DIAGNOSTICS], { 0 } }, table, false, false);
     printf("  %-24s %s\n", "--help", "print this");
     if (help->examples)
         printf("\nexamples:\n%s", help->examples);
@@ -237,6 +258,10 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     struct stat folder;
     Setting s;
     int at;
+    if (help->draws && which == C_PACKED)
+        return usage_error(
+            help, "%s says how a call's sequences lie in memory, and here calls have T rows for each",
+            option);
     if (help->in_double && concerns_kernels(which))
         return usage_error(help, "%s changes nothing here: %s", option, help->in_double);
     switch (which) {
@@ -272,6 +297,7 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     case C_LENGTHS:
         c->lengths = true;
         return -1;
+    case C_PACKED: c->packed = true; return -1;
     case C_IMPORT:
         if (texts_closed(c))
             return usage_error(help, "--import-dir and --sources exclude each other");

@@ -31,6 +31,7 @@ typedef struct CommandHelp {
     const char *about;            /* a paragraph, or NULL */
     const char *examples;         /* lines, each ending in a newline */
     const char *in_double;        /* why types and kernels do not concern it, so that their options are refused; or NULL */
+    bool draws; /* makes the tensors of calls itself, with T rows a sequence: --packed is refused */
     bool computes;                /* runs the cell itself, so every dim has a size */
     bool settings;                /* reads what stands behind the ':' of a SPEC itself, beside the name of a cell */
     bool reads;                   /* takes --diagnostics, and nothing else of these */

@@ -22,6 +22,7 @@ static const CommandHelp run_help = {
                 "  cellc run specs/lstm.cell --vectors tests/vectors/lstm.vec --print f\n"
                 "  cellc run specs/e79.cell --dim N=4 --dim D=6 --print sr --print \"S'\" -o e79.vec\n",
     .compiles = true,
+    .draws = true,
     .in_double = "what is run is the evaluator, in double",
     .computes = true,
 };

@@ -37,6 +37,7 @@ static const CommandHelp help = {
                 "  cellc selftest e79 lstm\n"
                 "  cellc selftest my.cell --dim N=48 --dtype bf16 --full\n",
     .compiles = true,
+    .draws = true,
     .settings = true,
     .computes = true,
 };

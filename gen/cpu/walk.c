@@ -130,8 +130,10 @@ static void put_state(CpuWalk *w, const WalkState *s, const char *to, const char
 static const char *checkpoint_place(CpuWalk *w, const WalkState *s, const char *number)
 {
     bool by_thread = w->walk->by_thread && s->rank == 2;
-    return state_place(w, walk_text(w, "b * ((T + %d) / %d) + %s", w->interval - 1, w->interval, number),
-                       by_thread ? w->walk->by_thread : packed(s));
+    const char *first = module_starts(w->m) < 0
+                            ? walk_text(w, "b * ((T + %d) / %d)", w->interval - 1, w->interval)
+                            : walk_text(w, "(first_row / %d + b)", w->interval);
+    return state_place(w, walk_text(w, "%s + %s", first, number), by_thread ? w->walk->by_thread : packed(s));
 }
 
 /* The value that the state begins with where the call gives none. */
@@ -390,6 +392,13 @@ static void print_item(CpuWalk *w, Buf *out)
         rest = walk_text(w, "(%s / (%s))", rest, n);
     }
     buf_line(out, "const int64_t b = %s;", rest);
+    if (module_starts(w->m) >= 0) {
+        const char *starts = pointer(w, REF_TENSOR, module_starts(w->m));
+        const char *total = walk_poly_text(w, module_rows(w->m));
+        buf_line(out, "const int64_t first_row = cell_first_row(%s, b, %s);", starts, total);
+        buf_line(out, "const int64_t T = cell_own_steps(%s, b, %s, args->size[1]);", starts, total);
+        buf_line(out, "(void)first_row;");
+    }
     for (int k = w->npar - 1; k >= 0; k--)
         buf_line(out, "(void)par%d;", k);
 }
@@ -402,6 +411,8 @@ bool walk_print(CpuWalk *w, Plan *p, Program *pr, Group *g, Buf *out)
         (pr->dir == FORWARD ? print_forward : print_backward)(w, &item);
     if (w->refused)
         return false;
+    if (module_starts(w->m) >= 0)
+        pointer(w, REF_TENSOR, module_starts(w->m)); /* which the head declares */
     buf_line(out, "static void %s(const cell_kernel_args *args, int64_t begin, int64_t end, void *scratch)",
              g->walk->kernel);
     buf_line(out, "{");

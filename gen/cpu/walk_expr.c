@@ -132,10 +132,11 @@ static const IxExpr *place_in_row(CpuWalk *w, const WalkRead *r, const Poly **pi
 
 static const char *row_of(CpuWalk *w, const Storage *st, const Poly *pitch)
 {
-    const char *row = st->batched && st->timed ? "(b * T + row)"
-                      : st->batched            ? "b"
-                      : st->timed              ? "row"
-                                               : NULL;
+    const char *row = st->batched && st->timed
+                          ? module_starts(w->m) < 0 ? "(b * T + row)" : "(first_row + row)"
+                      : st->batched ? "b"
+                      : st->timed   ? "row"
+                                    : NULL;
     return row ? walk_text(w, "%s * (%s)", row, walk_poly_text(w, pitch)) : "0";
 }
 

@@ -588,6 +588,11 @@ static const Poly *room_for_steps(Flat *f, const Symbol *s)
 {
     Module *m = f->m;
     const char *name = intern(f->c, "history");
+    if (f->c->packed)
+        FLAT_ERROR(f, NULL, s->span,
+                   "with --packed, all earlier steps of '%s' cannot be kept: how many a sequence has is not "
+                   "the same for all; pad, with --lengths",
+                   s->name);
     const Symbol *other = scope_find(f->scope, name);
     for (int i = 0; i < m->dims.len; i++)
         if (m->dims.data[i] == name && !other)
@@ -1324,6 +1329,39 @@ static void add_lengths(Flat *f)
     f->lengths = module_tensor(m, t);
 }
 
+/* ---- packed sequences ---- */
+
+/* What a call says of sequences that follow one another: where each begins, and how many rows they have together, which is a
+ * size as if the spec had a dim of that name. */
+static void add_packed(Flat *f)
+{
+    Module *m = f->m;
+    const char *const names[] = { intern(f->c, "cu_seqlens"), intern(f->c, "total") };
+    if (!f->c->packed)
+        return;
+    if (f->c->lengths)
+        FLAT_ERROR(f, NULL, m->span,
+                   "--packed and --lengths exclude each other: packed sequences have no padding");
+    for (int i = 0; i < 2; i++) {
+        const Symbol *other = scope_find(f->scope, names[i]);
+        if (other)
+            FLAT_ERROR(f, NULL, other->span,
+                       "'%s' is the name of what the caller says of the sequences with --packed: give "
+                       "this another one",
+                       names[i]);
+    }
+    Tensor t = { .name = names[0],
+                 .kind = T_INPUT,
+                 .of = -1,
+                 .no_grad = true,
+                 .starts = true,
+                 .dtype = DT_I32,
+                 .axes = arena_alloc(m->arena, sizeof *t.axes),
+                 .span = m->span };
+    module_tensor(m, t);
+    vec_push(m->arena, &m->dims, names[1]);
+}
+
 /* A root where the step is one of the sequence, and else what stands for it. */
 static NodeId within_length(Flat *f, NodeId root, TensorId state)
 {
@@ -1351,6 +1389,7 @@ static void lower_lengths(Flat *f)
 Module *lower(Compiler *c, Flat *f)
 {
     add_lengths(f);
+    add_packed(f);
     mark_needed(f);
     for (int i = 0; i < f->symbols.len; i++)
         for (int k = 0; f->symbols.data[i]->needed && k < f->symbols.data[i]->equations.len; k++)

@@ -141,6 +141,24 @@ TensorId module_tensor(Module *m, Tensor t)
     return m->tensors.len - 1;
 }
 
+TensorId module_starts(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].starts)
+            return t;
+    return -1;
+}
+
+const Poly *module_rows(Module *m)
+{
+    if (module_starts(m) < 0)
+        return poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T));
+    int total = 0;
+    while (strcmp(m->dims.data[total], "total") != 0)
+        total++;
+    return poly_dim(m, total);
+}
+
 void module_at(Module *m, Span span, const CallSite *chain)
 {
     m->at = span;
@@ -280,7 +298,7 @@ static void axes_of_ix(Module *m, Axes *s, const IxExpr *e, unsigned *dep)
 static unsigned tensor_dep(const Tensor *t)
 {
     switch (t->kind) {
-    case T_INPUT: return (t->lengths ? 0 : DEP_TIME) | DEP_BATCH | DEP_INPUT;
+    case T_INPUT: return (tensor_per_step(t) ? DEP_TIME : 0) | DEP_BATCH | DEP_INPUT;
     case T_PARAM: return DEP_PARAM;
     case T_STATE: return DEP_BATCH | DEP_TIME | DEP_STATE;
     case T_HISTORY: return DEP_BATCH | DEP_INPUT;
@@ -869,7 +887,7 @@ static NodeId subst_load(Subst *s, NodeId id)
     Node n = m->nodes.data[id];
     Tensor t = m->tensors.data[n.tensor];
     const IxExpr **map = subst_map(s, n.map, n.nmap);
-    bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = (t.kind == T_INPUT && !t.lengths) || t.kind == T_DOUT;
+    bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = tensor_per_step(&t);
     if (!s->step || !carried)
         return node_load_at(m, n.tensor, map, n.nmap, rows ? subst_step(s, n.step) : NULL, past_of(&n));
     IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(t.rank + 1));

@@ -30,6 +30,7 @@ typedef struct Tensor {
     TensorId of;
     bool no_grad;                 /* const param, const input, integer */
     bool lengths;                 /* T_INPUT: what --lengths adds, one number per sequence, [B] */
+    bool starts; /* T_INPUT: what --packed adds, the first row of each sequence and of none, [B + 1] */
     bool chunk;                   /* between the step and a walk in chunks (schedule/chunk), so no argument of
                                    * a call: an output that the walk takes, an input that it gives; or a state
                                    * whose steps are the walk's alone, with no next value here */
@@ -46,6 +47,12 @@ typedef struct Tensor {
     const char *init_text[2];     /* of a number made of dims that are chosen at run time, the text; else NULL */
     Span span;
 } Tensor;
+
+/* Has the tensor a row for each step? */
+static inline bool tensor_per_step(const Tensor *t)
+{
+    return (t->kind == T_INPUT && !t->lengths && !t->starts) || t->kind == T_OUTPUT || t->kind == T_DOUT;
+}
 
 /* A state that the module's own steps carry. */
 static inline bool tensor_steps(const Tensor *t)
@@ -185,6 +192,10 @@ Module *module_new(Compiler *c, const char *name);
 Module *module_copy(const Module *from);
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);
+/* With --packed, the tensor that says where the rows of each sequence begin, [B + 1]; -1: each has T of them. */
+TensorId module_starts(const Module *m);
+/* The rows of all sequences together: B T, or with --packed a size of the call. */
+const Poly *module_rows(Module *m);
 
 /* Builders: hash-consed (equal nodes are one), types, axes and dep computed. Span and name of the first one
  * made win; node_named gives a name by making a fresh node only when another name is already there. */

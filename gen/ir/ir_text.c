@@ -321,6 +321,8 @@ static void put_tensor_line(Print *p, TensorId id)
         buf_f(p->out, " no_grad");
     if (t->lengths)
         buf_f(p->out, " lengths");
+    if (t->starts)
+        buf_f(p->out, " starts");
     if (t->chunk)
         buf_f(p->out, t->level ? " chunk %d" : " chunk", t->level);
     if (t->grows)

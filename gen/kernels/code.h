@@ -52,6 +52,8 @@ typedef struct Code {
     /* of the group's axes, by position: ids are shared and rebound in between */
     const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */
+    /* Of packed sequences, the first row of this one, and how many steps it has; else NULL. */
+    const KirExpr *first_row, *own_steps;
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */
     /* the rows of this step in rings of one and two, where one step is walked */
     const KirExpr *ring1, *ring2;
@@ -112,8 +114,11 @@ void code_print_once(Plan *p, Kir *kernel, const char **name, Buf *out);
 const KirExpr *code_int(Code *x, int64_t v);
 const KirExpr *code_size(Code *x, const Poly *p);
 const KirExpr *code_sizes(Code *x, const Poly *const *axes, int n);            /* their product */
-const KirExpr *code_batch(Code *x);                                /* B and T of the call */
-const KirExpr *code_steps(Code *x);
+const KirExpr *code_batch(Code *x); /* B of the call */
+const KirExpr *code_steps(Code *x); /* T, or the steps of this sequence */
+/* Once x->b is known: of packed sequences, names where its rows begin and how many there are. */
+void code_sequence(Code *x);
+const KirExpr *code_first_row(Code *x); /* of the sequence: b * T */
 KirScalar code_real(const Code *x);                                /* what is computed with */
 KirScalar code_scalar(Dtype t);
 /* First element of this thread, and how many lie between its elements, where `threads` of a block share a

@@ -126,7 +126,8 @@ static void print_head(Kernel *k, Buf *out)
     for (int i = 0; i < k->pointers.len; i++) {
         const Pointer *p = &k->pointers.data[i];
         const char *type = k_text(k, "%s%s *", p->written ? "" : "const ", k_type(p->type));
-        buf_line(out, "%sconst %s = static_cast<%s>(args.ptr[%d]);", type, p->name, type, i);
+        buf_line(out, "%s%sconst %s = static_cast<%s>(args.ptr[%d]);",
+                 module_starts(k->p->m) < 0 ? "" : "[[maybe_unused]] ", type, p->name, type, i);
     }
     buf_line(out, "[[maybe_unused]] const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;");
     if (k->pr->dir == FORWARD)
@@ -427,10 +428,34 @@ const char *k_time_row(Kernel *k, const char *t, int ahead)
     return k_text(k, "(dim_T - 1 - %s%s)", t, more);
 }
 
+const char *k_first_row(Kernel *k, const char *b)
+{
+    return module_starts(k->p->m) < 0 ? k_text(k, "%s * dim_T", b) : "first_row";
+}
+
+static const char *starts_of(Kernel *k)
+{
+    return k_pointer(k, REF_TENSOR, module_starts(k->p->m), DT_I32);
+}
+
+void k_declare_sequence(Kernel *k)
+{
+    Module *m = k->p->m;
+    if (module_starts(m) < 0)
+        return;
+    const char *starts = starts_of(k), *total = k_poly(k, module_rows(m));
+    buf_line(k->out, "[[maybe_unused]] const int64_t first_row = cell_first_row(%s, %s, %s);", starts, k->b,
+             total);
+    buf_line(k->out,
+             "[[maybe_unused]] const int64_t dim_T = cell_own_steps(%s, %s, %s, args.size[1]);  // of the "
+             "sequence",
+             starts, k->b, total);
+}
+
 void k_declare_rows(Kernel *k)
 {
     const char *row = k_time_row(k, "t", 0);
-    buf_line(k->out, "[[maybe_unused]] const int64_t bt = b * dim_T + %s;", k_bare(k, row));
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt = %s + %s;", k_first_row(k, "b"), k_bare(k, row));
     if (k->pr->dir == BACKWARD)
         return;
     buf_line(k->out, "[[maybe_unused]] const int64_t bt1 = all ? bt : b;");
@@ -445,9 +470,15 @@ void k_split_row(Kernel *k, const char *row)
     k->b = "b";
     k->t = "t";
     k->row = batched && timed ? row : NULL;
-    buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;",
-             batched && timed ? k_text(k, "%s / dim_T", row) : batched ? row : "0");
-    const char *t = batched && timed ? k_text(k, "%s %% dim_T", row) : timed ? row : "args.t";
+    bool packed = module_starts(k->p->m) >= 0;
+    const char *both = packed ? k_text(k, "cell_sequence_of(%s, dim_B, %s)", starts_of(k), row)
+                              : k_text(k, "%s / dim_T", row);
+    buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;", batched && timed ? both : batched ? row : "0");
+    if (batched)
+        k_declare_sequence(k);
+    const char *t = batched && timed ? k_text(k, packed ? "(%s - first_row)" : "%s %% dim_T", row)
+                    : timed          ? row
+                                     : "args.t";
     buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;",
              timed || k->one_step ? k_bare(k, k_time_row(k, t, 0)) : "0");
     if (!k->one_step)
@@ -460,7 +491,9 @@ const char *k_rows(Kernel *k)
 {
     bool timed = k->g->timed && k->g->phase != PHASE_DURING;
     if (k->g->batched)
-        return timed ? "dim_B * dim_T" : "dim_B";
+        return !timed                       ? "dim_B"
+               : module_starts(k->p->m) < 0 ? "dim_B * dim_T"
+                                            : k_poly(k, module_rows(k->p->m));
     return timed ? "dim_T" : "1";
 }
 

@@ -218,6 +218,9 @@ const char *k_rows(Kernel *k);                     /* how many rows the group ha
 void k_split_row(Kernel *k, const char *row);
 /* The row of step t, and `ahead` steps later, among the rows of a sequence: a reversed cell begins with the last. */
 const char *k_time_row(Kernel *k, const char *t, int ahead);
+/* Of packed sequences: names where the rows of this one begin, and its own number of steps as that of all. */
+void k_declare_sequence(Kernel *k);
+const char *k_first_row(Kernel *k, const char *b); /* of sequence b: "b * dim_T" */
 /* Declares bt, the row of sequence b at step t, and the rows that it has in rings of one and two. */
 void k_declare_rows(Kernel *k);
 void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix);

@@ -90,7 +90,27 @@ const KirExpr *code_batch(Code *x)
 
 const KirExpr *code_steps(Code *x)
 {
-    return x->sizes[1];
+    return x->own_steps ? x->own_steps : x->sizes[1];
+}
+
+static const KirExpr *starts_of(Code *x)
+{
+    return code_pointer(x, REF_TENSOR, module_starts(x->k->p->m), DT_I32);
+}
+
+void code_sequence(Code *x)
+{
+    Module *m = x->k->p->m;
+    if (module_starts(m) < 0)
+        return;
+    const KirExpr *of[] = { starts_of(x), x->b, code_size(x, module_rows(m)), x->sizes[1] };
+    x->first_row = code_let(x, "first_row", kir_call(x->kir, "cell_first_row", NULL, 0, of, 3));
+    x->own_steps = code_let(x, "steps", kir_call(x->kir, "cell_own_steps", NULL, 0, of, 4));
+}
+
+const KirExpr *code_first_row(Code *x)
+{
+    return x->first_row ? x->first_row : code_mul(x, x->b, code_steps(x));
 }
 
 const KirExpr *code_first(Code *x, const char *name, int threads)
@@ -240,14 +260,15 @@ const KirExpr *code_rows(Code *x)
 {
     const Group *g = x->k->g;
     bool timed = g->timed && g->phase != PHASE_DURING;
-    const KirExpr *rows = g->batched ? code_batch(x) : code_int(x, 1);
-    return timed ? code_mul(x, rows, code_steps(x)) : rows;
+    if (g->batched && timed)
+        return code_size(x, module_rows(x->k->p->m));
+    return g->batched ? code_batch(x) : timed ? x->sizes[1] : code_int(x, 1);
 }
 
 static void declare_rows(Code *x)
 {
     const KirExpr *row = code_time_row(x, x->t, 0);
-    x->row = code_let(x, "bt", code_add(x, code_mul(x, x->b, code_steps(x)), row));
+    x->row = code_let(x, "bt", code_add(x, code_first_row(x), row));
     if (x->k->pr->dir == BACKWARD)
         return;
     const KirExpr *half = code_binary(x, KB_MOD, row, code_int(x, 2));
@@ -256,18 +277,32 @@ static void declare_rows(Code *x)
     x->ring2 = code_let(x, "bt2", kir_select(x->kir, x->saves, x->row, ring));
 }
 
+/* The sequence of a row of all. */
+static const KirExpr *sequence_of(Code *x, const KirExpr *row)
+{
+    if (module_starts(x->k->p->m) < 0)
+        return code_binary(x, KB_DIV, row, x->sizes[1]);
+    const KirExpr *of[] = { starts_of(x), code_batch(x), row };
+    return kir_call(x->kir, "cell_sequence_of", NULL, 0, of, 3);
+}
+
 /* b and t of a row number, as the group's rows run. */
 void code_split_row(Code *x, const KirExpr *row)
 {
     const Group *g = x->k->g;
     bool one_step = g->phase == PHASE_DURING, timed = g->timed && !one_step, both = g->batched && timed;
-    const KirExpr *none = code_int(x, 0), *steps = code_steps(x);
-    const KirExpr *b = both ? code_binary(x, KB_DIV, row, steps) : g->batched ? row : none;
-    const KirExpr *t = both ? code_binary(x, KB_MOD, row, steps) : timed ? row
-        : kir_special(x->kir, KP_STEP, 0);
+    const KirExpr *none = code_int(x, 0), *steps = x->sizes[1];
+    const KirExpr *b = both ? sequence_of(x, row) : g->batched ? row : none;
     x->row = both ? row : NULL;
     x->one_step = one_step;
     x->b = code_let(x, "b", b);
+    x->first_row = x->own_steps = NULL;
+    if (g->batched)
+        code_sequence(x);
+    const KirExpr *t = both && x->first_row ? code_sub(x, row, x->first_row)
+                       : both               ? code_binary(x, KB_MOD, row, steps)
+                       : timed              ? row
+                                            : kir_special(x->kir, KP_STEP, 0);
     x->t = code_let(x, "t", timed || one_step ? code_time_row(x, t, 0) : none);
     if (one_step)
         declare_rows(x);

@@ -78,7 +78,7 @@ const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead)
         return time_first_row(x, buffer, ring, ahead);
     const KirExpr *row = x->row;
     if (!row)
-        row = code_move(x, code_mul(x, x->b, code_steps(x)), code_time_row(x, x->t, 0));
+        row = code_move(x, code_first_row(x), code_time_row(x, x->t, 0));
     if (ahead)
         row = code_binary(x, later ? KB_ADD : KB_SUB, row, code_int(x, 1));
     if (ring == 0)
@@ -172,7 +172,10 @@ static const KirExpr *first_state(Code *x, TensorId t, const Poly *n, const IxEx
         return place(x, code_pointer(x, REF_INITIAL, t, p->compute), x->b, n, e);
     const KirExpr *last = code_add(x, code_steps(x), code_int(x, p->interval - 1));
     const KirExpr *slots = code_binary(x, KB_DIV, last, code_int(x, p->interval));
-    return place(x, code_pointer(x, REF_CHECKPOINT, t, p->compute), code_mul(x, x->b, slots), n, e);
+    const KirExpr *row = code_mul(x, x->b, slots);
+    if (x->first_row)
+        row = code_add(x, code_binary(x, KB_DIV, x->first_row, code_int(x, p->interval)), x->b);
+    return place(x, code_pointer(x, REF_CHECKPOINT, t, p->compute), row, n, e);
 }
 
 /* A state at the row that it is saved in, or as the walk began: which it is, is the same for all elements. */
@@ -511,7 +514,7 @@ static const KirExpr *index_of(ExprPrinter *e, IndexId i)
 static const KirExpr *size_of(ExprPrinter *e, int dim)
 {
     Code *x = e->data;
-    return dim == ATOM_B ? x->sizes[0] : dim == ATOM_T ? x->sizes[1] : x->sizes[2 + dim];
+    return dim == ATOM_B ? x->sizes[0] : dim == ATOM_T ? code_steps(x) : x->sizes[2 + dim];
 }
 
 static const KirExpr *start_of(ExprPrinter *e)

@@ -29,10 +29,11 @@ void state_store_initial(Kernel *k, TensorId s, const char *place, const char *v
     if (before >= 0) {
         const char *to = k_written(k, REF_BEFORE, s, p->buffers.data[before].dtype);
         const Buffer *b = &p->buffers.data[before];
-        const char *first = k_time_row(k, "0", 0), *all = k_text(k, "(b * dim_T + %s)", k_bare(k, first));
+        const char *first = k_time_row(k, "0", 0),
+                   *all = k_text(k, "(%s + %s)", k_first_row(k, "b"), k_bare(k, first));
         const char *kept = k_text(k, "(b * %d + %s %% %d)", b->ring, first, b->ring);
         if (strcmp(first, "0") == 0) {
-            all = "b * dim_T";
+            all = k_first_row(k, "b");
             kept = k_text(k, "b * %d", b->ring);
         }
         if (b->time_first) {
@@ -73,7 +74,7 @@ static void store_before(Code *x, const StateLoop *l, const KirExpr *value)
         all = code_add(x, code_mul(x, first, code_batch(x)), x->b);
         kept = code_add(x, code_mul(x, kept, code_batch(x)), x->b);
     } else {
-        all = code_add(x, code_mul(x, x->b, code_steps(x)), first);
+        all = code_add(x, code_first_row(x), first);
         kept = code_add(x, code_mul(x, x->b, code_int(x, b->ring)), kept);
     }
     const KirExpr *row = b->ring == 0 || all == kept ? all : b->reserve ?
@@ -138,9 +139,11 @@ static void each_state(Code *x, void (*body)(Code *x, const StateLoop *l))
         StateLoop l = { .state = s, .elements = code_size(x, tensor_elements(x->k->p->m, s)) };
         KirOpen loop = code_for(x, "n", first, code_mul(x, code_batch(x), l.elements), step, &l.n);
         x->b = code_let(x, "b", code_binary(x, KB_DIV, l.n, l.elements));
+        code_sequence(x);
         l.e = code_let(x, "e", code_sub(x, l.n, code_mul(x, x->b, l.elements)));
         body(x, &l);
         kir_close(x->kir, loop);
+        x->first_row = x->own_steps = NULL;
     }
 }
 
@@ -276,6 +279,7 @@ static void last_steps(Code *x, const Last *l)
     const KirExpr *n, *place;
     KirOpen loop = code_for(x, "n", l->first, code_mul(x, code_batch(x), l->elements), l->stride, &n);
     x->b = code_let(x, "b", code_binary(x, KB_DIV, n, l->elements));
+    code_sequence(x);
     const KirExpr *e = code_let(x, "e", code_sub(x, n, code_mul(x, x->b, l->elements)));
     code_split_element(x, l->root->axes + 1, l->root->naxes - 1, e, "i");
     const KirExpr *last = code_sub(x, l->places, code_int(x, 1));

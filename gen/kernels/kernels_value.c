@@ -167,7 +167,8 @@ static const char *buffer_row(Kernel *k, const Buffer *buffer, int ahead)
     const char *more = ahead == 0 ? "" : (ahead > 0) != k->p->m->c->reverse ? " + 1" : " - 1";
     if (buffer && buffer->time_first)
         return time_first_row(k, buffer, ring, ahead);
-    const char *row = k->row ? k->row : k_text(k, "(%s * dim_T + %s)", k->b, k_bare(k, k_time_row(k, k->t, 0)));
+    const char *row =
+        k->row ? k->row : k_text(k, "(%s + %s)", k_first_row(k, k->b), k_bare(k, k_time_row(k, k->t, 0)));
     if (ring == 0)
         return *more ? k_text(k, "(%s%s)", row, more) : row;
     const char *kept = ring == 1 ? k->b : k_text(k, "%s * %d + %s %% %d", k->b, ring, k_time_row(k, k->t, ahead), ring);
@@ -459,7 +460,9 @@ static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char 
     const Plan *p = k->p;
     if (!p->schedule->on_chip)
         return k_text(k, "%s + %s", k_pointer(k, REF_INITIAL, t, p->compute), place_text(k, k->b, n, e));
-    const char *row = k_text(k, "%s * ((dim_T + %d) / %d)", k->b, p->interval - 1, p->interval);
+    const char *row = module_starts(p->m) < 0
+                          ? k_text(k, "%s * ((dim_T + %d) / %d)", k->b, p->interval - 1, p->interval)
+                          : k_text(k, "(first_row / %d + %s)", p->interval, k->b);
     return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));
 }
 

@@ -43,8 +43,7 @@ static const Formula *partial_rows(Print *e, const Buffer *b)
     Module *m = e->p->m;
     if (b->cut)
         return form_shares(m, b->cut, b->each, b->most);
-    const Formula *chunks = form_chunks(m, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns,
-                                        b->by_rows);
+    const Formula *chunks = form_chunks(m, module_rows(m), b->columns, b->by_rows);
     return b->walk_rows ? formula(m, F_MAX, chunks, b->walk_rows) : chunks;
 }
 
@@ -66,7 +65,12 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
         return emit_expr(e, formula(m, F_MUL, formula_size(m, all), form_copy_taken(e->p, e->pr, b->parts)));
     const Formula *bytes = formula_size_of_rows(m, all,
                                                 b->ring && !in_reserve ? formula_const(m, b->ring) : NULL);
-    if (b->per_steps)
+    if (b->per_steps && module_starts(m) >= 0) {
+        const Poly *rows = poly_dim(m, ATOM_B); /* no sequence has more than one that is not full */
+        bytes = formula_size(m, poly_div(m, all, rows));
+        const Formula *full = formula_with(m, F_DIV, formula_size(m, module_rows(m)), b->per_steps);
+        bytes = formula(m, F_MUL, bytes, formula(m, F_ADD, full, formula_size(m, rows)));
+    } else if (b->per_steps)
         bytes = formula(m, F_MUL, bytes, form_blocks(m, poly_dim(m, ATOM_T), b->per_steps));
     return emit_expr(e, bytes);
 }

@@ -80,8 +80,13 @@ const char *api_shape(const Module *m, TensorId t)
     const Tensor *x = &m->tensors.data[t];
     Buf b = { .arena = m->arena };
     api_sizes(m);
-    bool batched = x->kind != T_PARAM, timed = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
-    buf_f(&b, "[%s%s", batched ? "B" : "", timed ? ", T" : "");
+    bool batched = x->kind != T_PARAM, timed = tensor_per_step(x);
+    const char *rows = !batched                ? ""
+                       : x->starts             ? "B + 1"
+                       : timed && m->c->packed ? "total"
+                       : timed                 ? "B, T"
+                                               : "B";
+    buf_f(&b, "[%s", rows);
     for (int i = 0; i < x->rank - x->complex; i++) {
         buf_f(&b, "%s", batched || i ? ", " : "");
         poly_print_api(m, x->axes[i], &b);
@@ -112,7 +117,11 @@ static const char *meaning(const Module *m, CallArg a)
     }
     const char *where = x->range ? intern_f(m->c, ", in %s", range_text(m->c, x->range)) : x->reach ? ", as the cell leaves it" : "";
     switch (x->kind) {
-    case T_INPUT: return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)" : intern_f(m->c, "input%s", where);
+    case T_INPUT:
+        if (x->starts)
+            return "first rows of the sequences, and total: 0, never less than the one before, total";
+        return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)"
+                          : intern_f(m->c, "input%s", where);
     case T_PARAM: return intern_f(m->c, "param%s", where);
     case T_STATE: return intern_f(m->c, "state before the first step%s; NULL: %s", where, init);
     case T_HISTORY:
@@ -157,9 +166,12 @@ static void print_sizes(const Module *m, Buf *out)
 {
     const char **names = api_sizes(m);
     buf_f(out, "/* The sizes of a call. B and T may be 0. */\ntypedef struct %s_sizes {\n", m->name);
-    buf_f(out, "    int64_t B; /* sequences */\n    int64_t T; /* steps; a step call takes it as 1 */\n");
+    buf_f(out, "    int64_t B; /* sequences */\n    int64_t T; /* %s; a step call takes it as 1 */\n",
+          m->c->packed ? "steps of the longest, or more" : "steps");
     for (int i = 0; i < m->dims.len; i++)
-        if (i == room_of_histories(m))
+        if (m->c->packed && strcmp(m->dims.data[i], "total") == 0)
+            buf_f(out, "    int64_t %s; /* rows of all sequences together */\n", names[2 + i]);
+        else if (i == room_of_histories(m))
             buf_f(out, "    int64_t %s; /* steps that histories have room for: t0 + T or more */\n", names[2 + i]);
         else
             buf_f(out, "    int64_t %s; /* dim %s of the spec */\n", names[2 + i], m->dims.data[i]);
@@ -224,6 +236,9 @@ static void print_intro(const Module *m, Buf *out)
                    "the steps walked.");
     if (m->c->lengths)
         buf_f(out, " lengths = true:\n * behind the length of a sequence outputs are zero and states stay.");
+    if (m->c->packed)
+        buf_f(out, " packed = true:\n * the rows of a sequence follow those of the one before, and "
+                   "cu_seqlens says where.");
     buf_f(out,
           "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, "
           "libcell.",

@@ -61,8 +61,8 @@ const char *api_key(const Module *m)
         buf_f(&b, "%s=%s,", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(&b, "%s=%s,", m->options.data[i].name, m->options.data[i].value);
-    buf_f(&b, "%s%sdtype=%s", m->c->reverse ? "reverse=true," : "", m->c->lengths ? "lengths=true," : "",
-          api_dtype(m->c->dtype));
+    buf_f(&b, "%s%s%sdtype=%s", m->c->reverse ? "reverse=true," : "", m->c->lengths ? "lengths=true," : "",
+          m->c->packed ? "packed=true," : "", api_dtype(m->c->dtype));
     return intern_n(m->c, b.data, b.len);
 }
 
@@ -76,6 +76,8 @@ static void print_bindings(Host *h)
         buf_f(h->out, "    { \"%s\", \"%s\" },\n", m->options.data[i].name, m->options.data[i].value);
     buf_f(h->out, "    { \"reverse\", \"%s\" },\n", m->c->reverse ? "true" : "false");
     buf_f(h->out, "    { \"lengths\", \"%s\" },\n", m->c->lengths ? "true" : "false");
+    if (m->c->packed)
+        buf_f(h->out, "    { \"packed\", \"true\" },\n");
     buf_f(h->out, "    { \"dtype\", \"%s\" },\n};\n\n", api_dtype(m->c->dtype));
 }
 
@@ -118,7 +120,7 @@ static void print_tensors(Host *h)
                 buf_f(h->out, "%sX%d", i ? ", " : "", expr(h, x->axes[i]));
             buf_f(h->out, " };\n");
         }
-        const char *kind = x->lengths ? "CELL_LENGTHS" : kinds[x->kind];
+        const char *kind = x->lengths ? "CELL_LENGTHS" : x->starts ? "CELL_STARTS" : kinds[x->kind];
         buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kind, dtype_constant(x->dtype),
               x->rank, x->rank ? intern_f(m->c, "axes%d", t) : "NULL");
     }
@@ -340,6 +342,15 @@ static int room_for_steps(const Module *m)
     return 0;
 }
 
+/* The size that says how many rows packed sequences have together. */
+static int rows_of_packed(const Module *m)
+{
+    int i = 0;
+    while (strcmp(m->dims.data[i], "total") != 0)
+        i++;
+    return 2 + i;
+}
+
 static const char *description_name(const Module *m, const HostPlan *plan, int level)
 {
     if (plan->name)
@@ -396,14 +407,16 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .takes = %s,\n", plan->takes);
     if (room_for_steps(m))
         buf_f(out, "    .room = %d,\n", room_for_steps(m));
+    if (m->c->packed)
+        buf_f(out, "    .total = %d,\n", rows_of_packed(m));
     if (h->domains)
         buf_f(out, "    .domains = domains,\n");
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
         "    .n_backward_args = %d,\n    .n_checks = %d,\n    .n_kernels = %d,\n    .n_reserve = %d,\n};\n\n",
-        m->bound.len + m->options.len + 3, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len,
-        checks, plan->n_kernels, plan->n_reserve);
+        m->bound.len + m->options.len + 3 + m->c->packed, m->dims.len + 3, table_number(m, m->tensors.len),
+        fwd.len, bwd.len, checks, plan->n_kernels, plan->n_reserve);
 }
 
 static void print_size_array(Host *h, const char *steps)

@@ -147,14 +147,16 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
     };
     const Tensor *x = &m->tensors.data[t];
     buf_f(out, "    {\"name\": \"%s\", \"kind\": \"%s\", \"dtype\": \"%s\", \"axes\": [", x->name,
-          x->lengths ? "lengths" : kinds[x->kind], api_type(x));
+          x->lengths  ? "lengths"
+          : x->starts ? "starts"
+                      : kinds[x->kind],
+          api_type(x));
     for (int i = 0; i < x->rank - x->complex; i++) {
         buf_f(out, "%s", i ? ", " : "");
         json_poly(m, out, x->axes[i]);
     }
     buf_f(out, "], \"batched\": %s, \"timed\": %s, \"gradient\": %s", x->kind != T_PARAM ? "true" : "false",
-          (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT ? "true" : "false",
-          wants_gradient(m, t) ? "true" : "false");
+          tensor_per_step(x) ? "true" : "false", wants_gradient(m, t) ? "true" : "false");
     if (x->kind == T_STATE)
         buf_f(out, ", \"initial\": \"%s\"", m->roots.data[t].init >= 0 ? "spec" : "zero");
     if (x->kind == T_HISTORY)
@@ -250,6 +252,8 @@ void emit_manifest(const Module *m, Buf *out)
           m->c->dtype == DT_F64 ? "f64" : "f32");
     buf_f(out, "  \"reverse\": %s,\n  \"lengths\": %s,\n", m->c->reverse ? "true" : "false",
           m->c->lengths ? "true" : "false");
+    if (m->c->packed)
+        buf_f(out, "  \"packed\": true,\n");
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);

@@ -71,8 +71,10 @@ const Formula *form_shares(Module *m, const Poly *n, int each, int most)
 const Poly *form_rows(const Plan *p, const Group *g)
 {
     Module *m = p->m;
-    const Poly *n = g->batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
-    return g->timed && g->phase != PHASE_DURING ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+    bool timed = g->timed && g->phase != PHASE_DURING;
+    if (g->batched && timed)
+        return module_rows(m);
+    return g->batched ? poly_dim(m, ATOM_B) : timed ? poly_dim(m, ATOM_T) : poly_const(m, 1);
 }
 
 /* ---- vectors and rows ---- */

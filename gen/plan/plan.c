@@ -204,6 +204,30 @@ static void finish(Plan *p, const Refusals *r)
     ir_verify(p->m, "plan");
 }
 
+/* Of packed sequences, a step has another row in each, and not each has it. */
+static const Reason *refuses_packed(const Module *m, const Schedule *s)
+{
+    if (module_starts(m) < 0)
+        return NULL;
+    if (!s->packed)
+        return reason(m, "packed sequences: its kernels and products take a step of all sequences at once, "
+                         "which then have other "
+                         "numbers of steps");
+    for (NodeId id = 0; id < m->nodes.len; id++) {
+        const Node *n = &m->nodes.data[id];
+        bool batch = false, time = false;
+        for (int i = 0; n->kind == N_REDUCE && i < n->nbound; i++) {
+            batch |= n->bound[i] == IX_BATCH;
+            time |= n->bound[i] == IX_TIME;
+        }
+        unsigned dep = batch || time ? m->nodes.data[n->args[0]].dep : 0;
+        if (batch != time && dep & DEP_BATCH && dep & DEP_TIME)
+            return reason_of(m, n, "packed sequences: a sum over %s at once",
+                             batch ? "the sequences at a step" : "a sequence's steps");
+    }
+    return NULL;
+}
+
 /* A plan by the schedule *s, or by the one behind it that takes such a plan too; NULL: there is none so, and
  * the verdict says why. */
 static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const Schedule *const *s,
@@ -211,7 +235,9 @@ static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const
 {
     Plan *p = plan_new(m, request, trial, *s);
     tell_refusals(p, r, false);
-    *v = (Verdict){ .why = p->schedule->refuses ? p->schedule->refuses(p) : NULL };
+    *v = (Verdict){ .why = refuses_packed(m, p->schedule) };
+    if (!v->why && p->schedule->refuses)
+        v->why = p->schedule->refuses(p);
     if (v->why)
         return NULL;
     p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
@@ -229,6 +255,8 @@ static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const
         r->why[schedule_number(p->schedule)] = v->why;
         p->schedule = *++s;
     }
+    if (!v->why)
+        v->why = refuses_packed(m, p->schedule);
     if (v->why)
         return NULL;
     tell_refusals(p, r, true);
@@ -297,6 +325,18 @@ static Plan *plan_by(Module *m, const Request *request, Trial *trial, const Sche
     return p;
 }
 
+/* No kernels take packed sequences: why not, of each schedule that takes others. */
+static void say_unpacked(Module *m, const Refusals *r, bool stateless)
+{
+    diag(m->c, DIAG_ERROR, m->span,
+         "no schedule has kernels for packed sequences of cell %s: pad, and build it with --lengths, or "
+         "leave the kernels out with --no-cuda",
+         m->name);
+    for (const Schedule *const *s = schedule_order; *s; s++)
+        if ((*s)->stateless == stateless && (*s)->packed && refused(r, *s))
+            diag(m->c, DIAG_NOTE, refused(r, *s)->at, "not %s: %s", (*s)->name, refused(r, *s)->text);
+}
+
 /* The first in the order that takes the cell; but before all of them those that lead. */
 static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, bool stateless)
 {
@@ -314,6 +354,8 @@ static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, bool
     for (const Schedule *const *s = schedule_order; *s && !p && !m->c->errors; s++)
         if ((*s)->stateless == stateless && !refused(&r, *s))
             p = plan_by(m, request, trial, s, &r);
+    if (!p && module_starts(m) >= 0 && !request->cpu && !m->c->errors)
+        say_unpacked(m, &r, stateless);
     return p;
 }
 

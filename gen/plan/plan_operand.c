@@ -45,7 +45,7 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
     if (r->is_tensor) {
         TensorKind k = m->tensors.data[r->id].kind;
         l.batched = k != T_PARAM;
-        l.timed = (k == T_INPUT && !m->tensors.data[r->id].lengths) || k == T_DOUT || (k == T_STATE && timed_state);
+        l.timed = tensor_per_step(&m->tensors.data[r->id]) || (k == T_STATE && timed_state);
     } else {
         TensorId of;
         l.batched = dep & DEP_BATCH;

@@ -51,8 +51,9 @@ int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, boo
 const Poly *row_count(Plan *p, bool batched, bool timed)
 {
     Module *m = p->m;
-    const Poly *n = batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
-    return timed ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+    if (batched && timed)
+        return module_rows(m);
+    return batched ? poly_dim(m, ATOM_B) : timed ? poly_dim(m, ATOM_T) : poly_const(m, 1);
 }
 
 static Dtype type_of_array(const Plan *p, NodeId id)
@@ -252,7 +253,7 @@ void tensor_storage(Plan *p, Program *pr)
             arg = call_arg_find(&args, x->of, ROLE_D_FINAL);
         if (arg < 0)
             continue;
-        bool rows = (x->kind == T_INPUT && !x->lengths) || x->kind == T_DOUT;
+        bool rows = tensor_per_step(x);
         *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM,
                          .timed = rows, .dtype = x->dtype };
     }

@@ -290,7 +290,9 @@ static Dim *dim_of(Dims *dims, IndexId i, const Poly *extent)
 static const Poly *extent_of(Module *m, IndexId i)
 {
     if (i == IX_BATCH || i == IX_TIME)
-        return poly_dim(m, i == IX_BATCH ? ATOM_B : ATOM_T);
+        return i == IX_BATCH          ? poly_dim(m, ATOM_B)
+               : module_starts(m) < 0 ? poly_dim(m, ATOM_T)
+                                      : module_rows(m);
     return m->indices.data[i].extent;
 }
 
@@ -314,6 +316,8 @@ static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const La
             !add_stride(m, dims, side, lin->terms[i].index, lin->terms[i].coef))
             return false;
     const Poly *row = lay->pitch;
+    if (module_starts(m) >= 0 && lay->timed) /* IX_TIME runs over the rows of all sequences */
+        return lay->batched && !lay->time_first && add_stride(m, dims, side, IX_TIME, row);
     if (lay->time_first)
         return add_stride(m, dims, side, IX_BATCH, row) &&
                add_stride(m, dims, side, IX_TIME, poly_mul(m, row, poly_dim(m, ATOM_B)));
@@ -423,6 +427,8 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
 {
     Dims dims = { .n = 0 };
     memset(g, 0, sizeof *g);
+    if (c->one_step && module_starts(m) >= 0)
+        return false; /* the rows of a step do not lie apart by the same number */
     if (!add_operand(m, &dims, 0, &c->a, &c->lay_a, &g->a.offset) ||
         !add_operand(m, &dims, 1, &c->b, &c->lay_b, &g->b.offset) ||
         !add_operand(m, &dims, 2, &c->c, &c->lay_c, &g->c.offset))

@@ -62,6 +62,18 @@ static const char *const store_text =
     "}\n"
     "\n";
 
+static const char *const packed_store_text =
+    "/* A state: of each sequence in front of its first step and behind each one if kept for backward, else "
+    "two that\n"
+    " * alternate. first: of the sequence, its first row and the number of sequences before it. */\n"
+    "typedef struct Store { real *data; int64_t elements; int kept; } Store;\n"
+    "\n"
+    "static inline real *at_step(const Store *s, int64_t first, int64_t t)\n"
+    "{\n"
+    "    return s->data + (s->kept ? first + t : t % 2) * s->elements;\n"
+    "}\n"
+    "\n";
+
 static const char *const leave_text =
     "/* What the next call begins with: the last of T steps, the latest first, and before them what this one began\n"
     " * with. `to` may be `from`. latest: the row of the last step, 0 or T - 1; n: the bytes of a place. */\n"
@@ -286,7 +298,10 @@ static bool has_history(const CFile *f)
 static void print_sizes(CFile *f, Buf *out)
 {
     Module *m = f->m;
-    buf_line(out, "const int64_t B = sizes[0], T = sizes[1], t0 = sizes[%d];", 2 + m->dims.len);
+    if (m->c->packed)
+        buf_line(out, "int64_t T = sizes[1];  /* of the longest sequence, and then of each */");
+    buf_line(out, "const int64_t B = sizes[0], %st0 = sizes[%d];", m->c->packed ? "" : "T = sizes[1], ",
+             2 + m->dims.len);
     buf_line(out, "Heap heap = { .n = 0 };");
     buf_f(out, "    Step s = { .%s = t0", member(f, f->g.time_member));
     for (int i = 0; i < m->dims.len; i++)
@@ -294,6 +309,30 @@ static void print_sizes(CFile *f, Buf *out)
     if (f->g.dim_member[ATOM_T] >= 0)
         buf_f(out, ", .%s = T, .%s = t0", member(f, f->g.dim_member[ATOM_T]), member(f, f->g.start_member));
     buf_f(out, " };\n");
+}
+
+/* Where the rows of sequence b begin, and the states in front of its steps. */
+static const char *first_row(const CFile *f)
+{
+    return f->m->c->packed ? "first" : "b * T";
+}
+
+static const char *first_state(const CFile *f)
+{
+    return f->m->c->packed ? "first + b" : "b";
+}
+
+/* Of packed sequences, which rows are this one's. */
+static void print_sequence(CFile *f, Buf *out, const CallArgs *args)
+{
+    TensorId starts = module_starts(f->m);
+    if (starts < 0)
+        return;
+    int k = call_arg_find(args, starts, ROLE_VALUE);
+    buf_line(out, "const int64_t first = ((const int32_t *)args[%d])[b];", k);
+    buf_line(out, "T = ((const int32_t *)args[%d])[b + 1] - first;", k);
+    if (f->g.dim_member[ATOM_T] >= 0)
+        buf_line(out, "s.%s = T;", member(f, f->g.dim_member[ATOM_T]));
 }
 
 /* Inputs of a sequence at all its steps, where other steps are read; and how many steps it has. */
@@ -309,8 +348,8 @@ static void print_input_steps(CFile *f, Buf *out, const CallArgs *args)
             buf_line(out, "s.%s = (%s)args[%d] + b;", member(f, f->g.tensor_member[t]), type, i);
         if (f->g.tensor_steps[t] < 0)
             continue;
-        buf_line(out, "s.%s = (%s)args[%d] + b * T * %s;", member(f, f->g.tensor_steps[t]), type, i,
-                 elements(f, t, C_UNARY));
+        buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_steps[t]), type, i,
+                 first_row(f), elements(f, t, C_UNARY));
     }
 }
 
@@ -358,23 +397,25 @@ static const char *store_name(const CFile *f, TensorId t)
 /* A Store per state over the reserve, whose parts follow each other in the order of declaration. */
 static int print_stores(CFile *f, Buf *out, bool forward)
 {
-    const char *part = "(real *)reserve";
+    const char *part = "(real *)reserve", *steps = f->m->c->packed ? "" : ".T = T, ", *places = "B * (T + 1)";
     int n = 0;
+    if (f->m->c->packed)
+        places = intern_f(f->m->c, "(%s + B)", size(f, module_rows(f->m), 0));
     for (TensorId t = 0; t < f->m->tensors.len; t++) {
         if (f->m->tensors.data[t].kind != T_STATE)
             continue;
         const char *e = elements(f, t, 0);
         if (forward) {
-            buf_line(out, "Store %s = { .elements = %s, .T = T, .kept = reserve != NULL };", store_name(f, t),
-                     e);
+            buf_line(out, "Store %s = { .elements = %s, %s.kept = reserve != NULL };", store_name(f, t), e,
+                     steps);
             buf_line(out, "%s.data = reserve ? %s : take(&heap, times(2, %s));", store_name(f, t), part,
                      safe_elements(f, step_elements(f, t)));
             n++;
         } else {
-            buf_line(out, "const Store %s = { .data = %s, .elements = %s, .T = T, .kept = 1 };",
-                     store_name(f, t), part, e);
+            buf_line(out, "const Store %s = { .data = %s, .elements = %s, %s.kept = 1 };", store_name(f, t),
+                     part, e, steps);
         }
-        part = intern_f(f->m->c, "%s.data + B * (T + 1) * %s.elements", store_name(f, t), store_name(f, t));
+        part = intern_f(f->m->c, "%s.data + %s * %s.elements", store_name(f, t), places, store_name(f, t));
     }
     return n;
 }
@@ -389,7 +430,8 @@ static void print_failure(Buf *out)
 /* Where a tensor of the call has this step. */
 static const char *row(const CFile *f)
 {
-    return f->m->c->reverse && !mutate("straight-step") ? "(b * T + T - 1 - t)" : "(b * T + t)";
+    bool reverse = f->m->c->reverse && !mutate("straight-step");
+    return intern_f(f->m->c, reverse ? "(%s + T - 1 - t)" : "(%s + t)", first_row(f));
 }
 
 /* Pointers of the inputs at (b, t). */
@@ -398,7 +440,7 @@ static void print_inputs(CFile *f, Buf *out, const CallArgs *args)
     for (int i = 0; i < args->len; i++) {
         TensorId t = args->data[i].tensor;
         const Tensor *x = &f->m->tensors.data[t];
-        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE || x->lengths)
+        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE || !tensor_per_step(x))
             continue;
         const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
         buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
@@ -415,12 +457,12 @@ static void print_start(CFile *f, Buf *out, const CallArgs *args)
             continue;
         int k = call_arg_find(args, t, ROLE_VALUE);
         buf_line(out, "const real *%s_given = args[%d];", m->tensors.data[t].name, k);
-        buf_line(out, "fill(at_step(&%s, b, 0), %s_given ? %s_given + b * %s : NULL, %s);", store_name(f, t),
-                 m->tensors.data[t].name, m->tensors.data[t].name, elements(f, t, C_UNARY),
+        buf_line(out, "fill(at_step(&%s, %s, 0), %s_given ? %s_given + b * %s : NULL, %s);", store_name(f, t),
+                 first_state(f), m->tensors.data[t].name, m->tensors.data[t].name, elements(f, t, C_UNARY),
                  elements(f, t, 0));
         if (f->init[t] >= 0)
-            buf_line(out, "s.%s = %s_given ? NULL : at_step(&%s, b, 0);", member(f, f->init[t]),
-                     m->tensors.data[t].name, store_name(f, t));
+            buf_line(out, "s.%s = %s_given ? NULL : at_step(&%s, %s, 0);", member(f, f->init[t]),
+                     m->tensors.data[t].name, store_name(f, t), first_state(f));
     }
     if (f->has_init)
         buf_line(out, "initial_state(&s);");
@@ -503,8 +545,9 @@ static void print_left(CFile *f, Buf *out, const CallArgs *args, TensorId t, boo
     const char *end = lengths && !m->c->reverse ? "own" : "T", *type = c_type(f, t);
     const char *n = size(f, poly_product(m, x->axes + 1, x->rank - 1), C_UNARY);
     const char *place = intern_f(m->c, "%s * (int64_t)sizeof(%s)", n, type);
-    const char *steps = source >= 0 ? intern_f(m->c, "s.%s", member(f, f->g.node_steps[source]))
-                                    : intern_f(m->c, "((const %s *)args[%d] + b * T * %s)", type, given, n);
+    const char *steps =
+        source >= 0 ? intern_f(m->c, "s.%s", member(f, f->g.node_steps[source]))
+                    : intern_f(m->c, "((const %s *)args[%d] + %s * %s)", type, given, first_row(f), n);
     buf_line(out, "char *to = args[%d] ? (char *)((%s *)args[%d] + b * %s) : NULL;", k, type, k, elements(f, t, C_UNARY));
     buf_line(out, "if (to)");
     if (x->grows)
@@ -541,8 +584,10 @@ static void print_forward_step(CFile *f, Buf *out, const CallArgs *args)
     print_array_steps(f, out, false, false);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind == T_STATE) {
-            buf_line(out, "s.%s = at_step(&%s, b, t);", member(f, f->g.tensor_member[t]), store_name(f, t));
-            buf_line(out, "s.%s = at_step(&%s, b, t + 1);", member(f, f->next[t]), store_name(f, t));
+            buf_line(out, "s.%s = at_step(&%s, %s, t);", member(f, f->g.tensor_member[t]), store_name(f, t),
+                     first_state(f));
+            buf_line(out, "s.%s = at_step(&%s, %s, t + 1);", member(f, f->next[t]), store_name(f, t),
+                     first_state(f));
         } else if (m->tensors.data[t].kind == T_OUTPUT) {
             buf_line(out, "s.%s = (real *)args[%d] + %s * %s;", member(f, f->out[t]),
                      call_arg_find(args, t, ROLE_VALUE), row(f), elements(f, t, C_UNARY));
@@ -558,8 +603,8 @@ static void print_finals(CFile *f, Buf *out, const CallArgs *args)
             continue;
         int k = call_arg_find(args, t, ROLE_FINAL);
         buf_line(out, "if (args[%d])", k);
-        buf_line(out, "    fill((real *)args[%d] + b * %s, at_step(&%s, b, T), %s);", k,
-                 elements(f, t, C_UNARY), store_name(f, t), elements(f, t, 0));
+        buf_line(out, "    fill((real *)args[%d] + b * %s, at_step(&%s, %s, T), %s);", k,
+                 elements(f, t, C_UNARY), store_name(f, t), first_state(f), elements(f, t, 0));
     }
 }
 
@@ -585,6 +630,7 @@ static int print_forward(CFile *f, Buf *out)
     print_params(f, out, &args);
     buf_line(out, "for (int64_t b = 0; b < B; b++) {");
     out->indent++;
+    print_sequence(f, out, &args);
     print_start(f, out, &args);
     print_input_steps(f, out, &args);
     print_histories(f, out, &args, false);
@@ -626,6 +672,8 @@ static void print_reserve(CFile *f, Buf *out)
         buf_line(out, "return 0;");
     } else {
         bool dims = false;
+        const char *total =
+            intern_f(m->c, "sizes[%d]", m->dims.len + 1); /* behind B, T and the spec's dims */
         Buf sum = { .arena = m->arena };
         for (TensorId t = 0; t < m->tensors.len; t++)
             if (m->tensors.data[t].kind == T_STATE) {
@@ -638,7 +686,12 @@ static void print_reserve(CFile *f, Buf *out)
                 buf_f(out, "%s .%s = sizes[%d]", i ? "," : "", member(f, f->g.dim_member[i]), 2 + i);
             buf_f(out, " };\n");
         }
-        buf_line(out, "const int64_t steps = times(sizes[0], sizes[1] < INT64_MAX ? sizes[1] + 1 : INT64_MAX);");
+        if (m->c->packed)
+            buf_line(out, "const double steps = (double)%s + (double)sizes[0];", total);
+        else
+            buf_line(
+                out,
+                "const int64_t steps = times(sizes[0], sizes[1] < INT64_MAX ? sizes[1] + 1 : INT64_MAX);");
         buf_line(out, "const double elements = %.*s;", (int)sum.len, sum.data);
         buf_line(out, "if (elements * (double)steps * sizeof(real) > 9e15)");
         buf_line(out, "    return SIZE_MAX;");
@@ -723,8 +776,9 @@ static void print_backward_steps(CFile *f, Buf *out, const CallArgs *args)
         TensorId d = is_kind(f, t, T_OUTPUT) ? cotangent(f, t, T_DOUT) : -1;
         if (d < 0 || f->g.tensor_steps[d] < 0)
             continue;
-        buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + b * T * %s : %s_zeros;",
-                 member(f, f->g.tensor_steps[d]), k, k, elements(f, t, C_UNARY), f->m->tensors.data[t].name);
+        buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + %s * %s : %s_zeros;",
+                 member(f, f->g.tensor_steps[d]), k, k, first_row(f), elements(f, t, C_UNARY),
+                 f->m->tensors.data[t].name);
     }
     if (!f->has_earlier)
         return;
@@ -745,9 +799,10 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const char *name = m->tensors.data[t].name;
         if (is_kind(f, t, T_STATE)) {
-            buf_line(out, "s.%s = at_step(&%s, b, t%s);", member(f, f->g.tensor_member[t]), store_name(f, t),
-                     mutate("late-state") ? " + 1" : "");
-            buf_line(out, "s.%s = at_step(&%s, b, t + 1);", member(f, f->next[t]), store_name(f, t));
+            buf_line(out, "s.%s = at_step(&%s, %s, t%s);", member(f, f->g.tensor_member[t]), store_name(f, t),
+                     first_state(f), mutate("late-state") ? " + 1" : "");
+            buf_line(out, "s.%s = at_step(&%s, %s, t + 1);", member(f, f->next[t]), store_name(f, t),
+                     first_state(f));
             buf_line(out, "s.%s = %s_adjoint[(t + 1) %% 2];",
                      member(f, f->g.tensor_member[cotangent(f, t, T_DNEXT)]), name);
             buf_line(out, "s.%s = %s_adjoint[t %% 2];", member(f, f->prev[t]), name);
@@ -815,6 +870,7 @@ static int print_backward(CFile *f, Buf *out)
     print_wanted(f, out, &args);
     buf_line(out, "for (int64_t b = 0; b < B; b++) {");
     out->indent++;
+    print_sequence(f, out, &args);
     print_backward_start(f, out, &args);
     print_backward_steps(f, out, &args);
     buf_line(out, "for (int64_t t = T - 1; t >= 0; t--) {");
@@ -874,7 +930,7 @@ void emit_c(const Module *module, Buf *out)
     print_step_struct(&f, &file);
     buf_f(&file, helper_text, blocks ? blocks : 1);
     if (has_states(&f))
-        buf_f(&file, "%s", store_text);
+        buf_f(&file, "%s", m->c->packed ? packed_store_text : store_text);
     bool leaves = false, appends = false;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         leaves |= m->roots.data[t].last >= 0 && !m->tensors.data[t].grows;

@@ -386,7 +386,7 @@ static void add_tensor_members(CFile *f)
     for (size_t k = 0; k < sizeof groups / sizeof *groups; k++)
         for (TensorId t = 0; t < m->tensors.len; t++) {
             const Tensor *x = &m->tensors.data[t];
-            if (x->kind != groups[k].kind)
+            if (x->kind != groups[k].kind || x->starts)
                 continue;
             const char *base = x->kind >= T_DOUT ? m->tensors.data[x->of].name : x->name;
             f->g.tensor_member[t] =

@@ -263,6 +263,29 @@ static inline int64_t cell_nearest(int64_t place, int64_t extent)
 {
     return place < 0 ? 0 : place < extent ? place : extent - 1;
 }
+/* Packed sequences: the one that a row belongs to, its first row, and how many steps it has. They were checked. */
+static inline int64_t cell_sequence_of(const int32_t *starts, int64_t sequences, int64_t row)
+{
+    int64_t low = 0, high = sequences; /* the last sequence that begins at the row or before it */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (starts[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+static inline int64_t cell_first_row(const int32_t *starts, int64_t sequence, int64_t total)
+{
+    (void)total;
+    return starts[sequence];
+}
+static inline int64_t cell_own_steps(const int32_t *starts, int64_t sequence, int64_t total, int64_t most)
+{
+    (void)total, (void)most;
+    return starts[sequence + 1] - starts[sequence];
+}
 static inline int64_t cell_floordiv(int64_t a, int64_t b)
 {
     const int64_t q = a / b, r = a % b;

@@ -64,6 +64,7 @@
 //             cell_floordiv cell_floormod, and of integers cell_whole_quotient cell_whole_remainder
 //             cell_whole_sum cell_whole_difference cell_whole_product cell_whole_power (round at the end of 64 bits)
 //             cell_inside cell_nearest
+//             cell_sequence_of cell_first_row cell_own_steps: of packed sequences
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_double, cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero

@@ -219,6 +219,32 @@ __device__ __forceinline__ int64_t cell_nearest(int64_t place, int64_t extent)
     return place < 0 ? 0 : place < extent ? place : extent - 1;
 }
 
+// Packed sequences: the one that a row belongs to, its first row, and how many steps it has, of at most `most`. Whatever the
+// numbers are, no row is outside of all `total` rows.
+__device__ __forceinline__ int64_t cell_sequence_of(const int32_t *starts, int64_t sequences, int64_t row)
+{
+    int64_t low = 0, high = sequences; // the last sequence that begins at the row or before it
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (starts[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+__device__ __forceinline__ int64_t cell_first_row(const int32_t *starts, int64_t sequence, int64_t total)
+{
+    return cell_nearest(starts[sequence], total + 1);
+}
+__device__ __forceinline__ int64_t cell_own_steps(const int32_t *starts, int64_t sequence, int64_t total,
+                                                  int64_t most)
+{
+    const int64_t first = cell_first_row(starts, sequence, total),
+                  next = cell_first_row(starts, sequence + 1, total);
+    return cell_nearest(next - first, most + 1);
+}
+
 // The language's integer `/` and `%` inside brackets: the quotient is rounded down, the remainder has the
 // sign of b.
 template <class T> __device__ __forceinline__ T cell_detail_floordiv(T a, T b)

@@ -109,9 +109,14 @@ bool calls_known(const List *l, int i, const Args *a, const List *forward, const
     return false;
 }
 
+void *calls_reserve(const cell_desc *d, const int64_t *sizes)
+{
+    return malloc(d->ref_reserve_bytes(sizes) + 1);
+}
+
 void calls_run(const cell_desc *d, const int64_t *sizes, Args *forward, Args *backward)
 {
-    void *reserve = malloc(d->ref_reserve_bytes(sizes) + 1);
+    void *reserve = calls_reserve(d, sizes);
     if (d->ref_forward(sizes, (void *const *)forward->p, reserve, 0) != CELL_OK ||
         d->ref_backward(sizes, (void *const *)backward->p, reserve, 0) != CELL_OK)
         exit(1);

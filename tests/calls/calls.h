@@ -35,6 +35,8 @@ Args calls_room(const List *l, const int64_t *sizes);
 double calls_uniform(void);
 /* Is argument i a value that forward reads too? Then it is copied from there. */
 bool calls_known(const List *l, int i, const Args *a, const List *forward, const Args *known);
+/* Room for what the reference saves between the directions. */
+void *calls_reserve(const cell_desc *d, const int64_t *sizes);
 /* Forward and backward of the reference; what it refuses ends the test. */
 void calls_run(const cell_desc *d, const int64_t *sizes, Args *forward, Args *backward);
 

@@ -25,6 +25,8 @@ embedding --dtype f32 | 2,30,5,6 8,100,50,70
 causal_attention --dtype f32 | 2,3,2,7
 e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
 e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
+e88 --dtype f32 --dim N=20 --dim V=7 --set conv=causal --packed | 5,70,5,3 2,3,5,2
+layernorm --dtype bf16 --packed --reverse | 3,4,40
 gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
 deltaproduct --dtype f32 --dim N=5 --dim V=7 --dim M=3 | 2,3,2 1,40,1

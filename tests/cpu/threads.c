@@ -66,6 +66,9 @@ static void **arguments(const cell_desc *desc, const cell_arg *list, int n, cons
         if (given && tensor->kind == CELL_LENGTHS)
             for (int64_t k = 0; k < count; k++)
                 ((int32_t *)args[i])[k] = (int32_t)sizes[CELL_SIZE_T];
+        else if (given && tensor->kind == CELL_STARTS)
+            for (int64_t k = 0; k < count; k++)
+                ((int32_t *)args[i])[k] = (int32_t)(k * sizes[CELL_SIZE_T]);
         else if (given)
             fill(args[i], (cell_dtype)list[i].dtype, count);
         (void)backward;
@@ -144,6 +147,8 @@ int main(int argc, char **argv)
         char *at = argv[i];
         for (int n = 0; n < desc->n_sizes && *at; n++, at += *at == ',')
             sizes[n] = strtoll(at, &at, 10);
+        if (desc->total)
+            sizes[desc->total] = sizes[CELL_SIZE_B] * sizes[CELL_SIZE_T];
         Result one, other;
         check(run(desc, sizes, 1, &one) == CELL_OK, "with one thread");
         check(run(desc, sizes, 2, &other) == CELL_OK && same_results(desc, sizes, &one, &other),

@@ -30,7 +30,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     shift 3
     for schedule in $schedules; do
         for type in $(types "$spec" "$schedule" "$@"); do
-            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--[a-z]*_/_/g; s/_$//')
+            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--packed/_packed/; s/_--[a-z]*_/_/g; s/_$//')
             name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
@@ -221,6 +221,17 @@ instance conv4_silu map "$one" --dim K=4 --reverse
 instance causal_attention "map window" "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
 instance e28 gemm "$one" --dim K=3 --reverse
 instance e2 gemm "$two" --reverse
+# Packed sequences: all of T steps, none, half of them and one, in turn.
+instance e79 tile "$one 5,17,7" --dim N=6 --set bias=input --packed
+instance e88 tile "2,3,5,3 5,17,5,2 4,37,3,2" --dim N=5 --dim V=7 --set conv=causal --packed
+instance delta tile "$heads" --dim N=5 --dim V=7 --packed --reverse
+TYPES="f32 bf16" instance e88 tile "5,37,5,2 2,18,5,1" --dim N=32 --dim V=32 --packed
+TYPES="f32 bf16" SUFFIX=_few instance e79 tile:cluster=2 "1,2,3 3,7,3" --dim N=20 --set bias=input --packed
+instance mingru scan "$two 5,9,3,4" --packed
+instance s5 scan "$two" --packed --reverse
+instance conv4_silu map "$one 5,9,7" --dim K=4 --packed
+instance conv4_silu map "$one" --dim K=4 --packed --reverse
+instance layernorm map "$one 7,5,70" --packed
 # Sequences of several lengths.
 instance e79 "steps tile" "$one" --dim N=6 --set bias=input --lengths
 instance lstm gemm "$two" --lengths

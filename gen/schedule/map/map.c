@@ -5,5 +5,6 @@ const Schedule map_schedule = {
     .name = "map",
     .what = "the cell has no state: every value is computed for all steps at once",
     .stateless = true,
+    .packed = true,
     .plain_past = true,
 };

@@ -829,6 +829,8 @@ static void open_units(Kernel *k, const char *indices)
     k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
            SCAN_THREADS, SCAN_THREADS);
     buf_line(k->out, "%s", split_units(k));
+    k->b = "b";
+    k_declare_sequence(k);
     buf_f(k->out, "%s", indices);
 }
 

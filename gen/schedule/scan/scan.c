@@ -493,6 +493,8 @@ int64_t scan_shared(const Plan *p, const ScanWalk *w)
  * registers for a chunk's reads. */
 static int chunks_of(const Plan *p)
 {
+    if (module_starts(p->m) >= 0)
+        return 0; /* the units of a block have the same steps */
     int64_t each = scan_state_elements(p) * 2 * 32 * (p->compute == DT_F64 ? 8 : 4);
     return 16 * each <= 24 << 10 ? 16 : 8 * each <= 24 << 10 ? 8 : 0;
 }

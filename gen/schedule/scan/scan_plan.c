@@ -134,6 +134,7 @@ const Schedule scan_schedule = {
     .what = "each element of the state walks over the steps by itself, in one kernel",
     .leads = leads,
     .per_unit = true,
+    .packed = true,
     .refuses = refuses,
     .settle = settle,
     .tells = tells,

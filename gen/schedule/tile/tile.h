@@ -201,6 +201,7 @@ void tile_refuse_of(Tile *t, const Node *value, const char *fmt, ...) __attribut
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
 int tile_resident(const Tile *t, int threads, int64_t smem);       /* blocks that an SM is to hold: what the registers are for */
+const char *tile_first_row(const Tile *t); /* of the sequence: "b * T" */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */

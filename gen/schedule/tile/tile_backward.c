@@ -115,7 +115,8 @@ static void print_turned(Buf *out)
 /* The states that the chunk's replay starts from, from memory into registers. */
 static void load_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
 {
-    const char *number = tile_text(t, "b * chunks + %s%s", chunk, mutate("wrong-checkpoint") ? tile_text(t, " - (%s > 0)", chunk) : "");
+    const char *number = tile_text(t, "%s + %s%s", tile_first_checkpoint(t), chunk,
+                                   mutate("wrong-checkpoint") ? tile_text(t, " - (%s > 0)", chunk) : "");
     if (tile_by_thread(t, s)) {
         buf_line(out, "cell_load_own<%d>(%s, %s);", tile_threads(&t->lay), s->ahead, tile_own_checkpoint(t, s, number));
         return;
@@ -149,7 +150,8 @@ static void prefetch_start(Tile *t, const StateInfo *s, const char *chunk, Buf *
     int line = LINE / t->real_bytes, threads = tile_threads(&t->lay);
     for (int k = 0; k < s->rank && !tile_by_thread(t, s); k++)
         n *= x->axes[t->npar + k]->value;
-    const char *number = tile_text(t, "b * chunks + %s%s", chunk, mutate("far-prefetch") ? " + (1 << 20)" : "");
+    const char *number = tile_text(t, "%s + %s%s", tile_first_checkpoint(t), chunk,
+                                   mutate("far-prefetch") ? " + (1 << 20)" : "");
     const char *from = tile_by_thread(t, s) ? tile_own_checkpoint(t, s, number)
                                        : tile_text(t, "%s + ((%s) * (%s) + %s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), number,
                                                    tile_state_size(t, s), tile_place_in_state(t, s, false));

@@ -316,7 +316,7 @@ void tile_item_fetches(Tile *t, Buf *out)
         const char *type = tile_ctype(t, f->st.dtype), *start = ix_text(&p, window_start(t, f));
         const char *pitch = poly_text(&p, pitch_of(t, f));
         if (f->st.batched)
-            start = tile_text(t, f->timed ? "b * T * (%s) + %s" : "b * (%s) + %s", pitch, start);
+            start = tile_text(t, "%s * (%s) + %s", f->timed ? tile_first_row(t) : "b", pitch, start);
         if (f->may_be_null)
             buf_line(out, "const %s *%s_g = args.ptr[%d] ? (const %s *)args.ptr[%d] + (%s) : nullptr;", type,
                      f->name, f->ref, type, f->ref, start);

@@ -8,7 +8,7 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = tile_pointer(t, REF_CHECKPOINT, s->tensor);
-        const char *which = tile_text(t, "b * ((T + %d) / %d) + %s", t->K - 1, t->K, number);
+        const char *which = tile_text(t, "%s + %s", tile_first_checkpoint(t), number);
         if (!tile_by_thread(t, s)) {
             tile_store_state(t, s, out, to, tile_text(t, "(%s) * (%s)", which, tile_state_size(t, s)));
             continue;

@@ -165,6 +165,14 @@ const char *tile_own_checkpoint(Tile *t, const StateInfo *s, const char *number)
     return tile_text(t, "%s + (%s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), at);
 }
 
+/* The number of the sequence's first one. Of packed sequences, each has room for one that is not full. */
+const char *tile_first_checkpoint(Tile *t)
+{
+    if (module_starts(t->m) >= 0)
+        return tile_text(t, "(first_row / %d + b)", t->K);
+    return t->adjoint ? "b * chunks" : tile_text(t, "b * ((T + %d) / %d)", t->K - 1, t->K);
+}
+
 void tile_name_states(Tile *t)
 {
     for (int k = 0; k < t->states.len; k++) {
@@ -181,13 +189,19 @@ void tile_name_states(Tile *t)
     }
 }
 
+const char *tile_first_row(const Tile *t)
+{
+    return module_starts(t->m) < 0 ? "b * T" : "first_row";
+}
+
 /* The rows of the outs: multiplied out once a chunk, then moved by a pitch each step. */
 void tile_print_rows(Tile *t, const char *first, Buf *out)
 {
     for (int k = 0; k < t->rows_out.len; k++) {
         const RowOffset *r = &t->rows_out.data[k];
-        buf_line(out, *r->first ? "int64_t %s = (b * T + %s) * (%s) + (%s);" : "int64_t %s = (b * T + %s) * (%s);", r->name,
-                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, r->pitch, r->first);
+        buf_line(out, *r->first ? "int64_t %s = (%s + %s) * (%s) + (%s);" : "int64_t %s = (%s + %s) * (%s);",
+                 r->name, tile_first_row(t), t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first,
+                 r->pitch, r->first);
         if (r->last)
             buf_line(out, "int64_t %s = %s;  // the row of the step before; at first one that is written again", r->last, r->name);
     }
@@ -310,7 +324,8 @@ int tile_kept_width(const Tile *t, const StateInfo *s, bool narrow)
 static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 {
     int wide = tile_kept_width(t, s, false), threads = tile_threads(&t->lay);
-    const char *number = mutate("wrong-checkpoint") ? "b * chunks + chunk - (chunk > 0)" : "b * chunks + chunk";
+    const char *number = tile_text(t, mutate("wrong-checkpoint") ? "%s + chunk - (chunk > 0)" : "%s + chunk",
+                                   tile_first_checkpoint(t));
     if (tile_by_thread(t, s)) {
         buf_line(out, "cell_fetch_own<%" PRId64 ", %d>(%s, %s);", tile_elements(t, s), threads, s->start,
                  tile_own_checkpoint(t, s, number));
@@ -380,6 +395,14 @@ void tile_print_item_head(Tile *t, Buf *out)
         rest = tile_text(t, "(%s / (%s))", rest, n);
     }
     buf_line(out, "const int64_t b = %s;", rest);
+    if (module_starts(t->m) >= 0) {
+        const char *starts =
+            tile_text(t, "(const int32_t *)args.ptr[%d]", tile_ref(t, REF_TENSOR, module_starts(t->m)));
+        const char *total = poly_text(&p, module_rows(t->m));
+        buf_line(out, "[[maybe_unused]] const int64_t first_row = cell_first_row(%s, b, %s);", starts, total);
+        buf_line(out, "const int64_t T = cell_own_steps(%s, b, %s, args.size[1]);  // of the sequence",
+                 starts, total);
+    }
     buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->F - 1, t->F);
     tile_item_fetches(t, out);
     if (t->adjoint && !t->ahead)

@@ -27,6 +27,7 @@ const char *tile_pointer(Tile *t, RefKind kind, TensorId tensor);
 const char *tile_initial_value(Tile *t, const StateInfo *s);
 bool tile_by_thread(const Tile *t, const StateInfo *s);           /* do its checkpoints lie as the threads have it? */
 const char *tile_own_checkpoint(Tile *t, const StateInfo *s, const char *number);
+const char *tile_first_checkpoint(Tile *t);
 void tile_each_element(Tile *t, const StateInfo *s, Buf *out, const char *statement);
 void tile_copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *from);
 /* The statement, or the state at `to + base`, by the threads that own it. */

@@ -167,7 +167,8 @@ static const char *row_offset(Step *s, const char *pitch, const char *first)
     Tile *t = s->t;
     int k = 0;
     if (s->is_behind)
-        return tile_text(t, "(b * T + %s) * (%s)", t->m->c->reverse ? "(T - 1 - t)" : "t", pitch);
+        return tile_text(t, "(%s + %s) * (%s)", tile_first_row(t), t->m->c->reverse ? "(T - 1 - t)" : "t",
+                         pitch);
     while (k < t->rows_out.len &&
            (strcmp(t->rows_out.data[k].pitch, pitch) != 0 || strcmp(t->rows_out.data[k].first, first) != 0))
         k++;

@@ -142,6 +142,7 @@ const Schedule tile_schedule = {
     .name = "tile",
     .what = "the states stay on chip while one kernel walks over the steps",
     .on_chip = true,
+    .packed = true,
     .takes_hints = "cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS",
     .refuses = refuses,
     .settle = settle,

@@ -210,8 +210,9 @@ static const char *address(const Rows *r, NodeId array)
     const IxExpr *place = tile_linear(t, axes, map, a.naxes);
     const char *at = ix_text(&p, st->alias_offset ? ix_add(t->m, place, ix_const(t->m, st->alias_offset)) : place);
     t->any_text = "(first + i)";
-    return tile_text(t, "(%s *)args.ptr[%d] + ((b * T + %s) * (%s) + %s)", tile_ctype(t, st->dtype),
-                     tile_ref(t, REF_NODE, array), t->m->c->reverse ? "(T - 1 - t)" : "t", poly_text(&p, st->pitch ? st->pitch : row), at);
+    return tile_text(t, "(%s *)args.ptr[%d] + ((%s + %s) * (%s) + %s)", tile_ctype(t, st->dtype),
+                     tile_ref(t, REF_NODE, array), tile_first_row(t), t->m->c->reverse ? "(T - 1 - t)" : "t",
+                     poly_text(&p, st->pitch ? st->pitch : row), at);
 }
 
 static const Fetch *buffer_of(const Tile *t, NodeId array)

@@ -92,7 +92,7 @@ static bool is_timed(const Search *s, const Read *r)
     if (!r->is_tensor)
         return plan_timed(s->p, r->id);
     const Tensor *x = &s->m->tensors.data[r->id];
-    return (x->kind == T_INPUT && !x->lengths) || x->kind == T_DOUT;
+    return tensor_per_step(x);
 }
 
 static bool is_pure(const Search *s, NodeId id, const At *a, bool own)
