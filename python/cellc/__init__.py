@@ -43,7 +43,7 @@ def word_of(name, value):
 
 
 def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
-         products=None, reverse=False, lengths=False, settings=None, **more):
+         products=None, reverse=False, lengths=False, packed=False, settings=None, **more):
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
 
@@ -53,15 +53,18 @@ def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, 
     that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's; f32 where it
     is not given, in PyTorch its default dtype. cuda: None builds kernels where there is a GPU
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
-    schedule, tuned, products, import_dir, reverse, lengths: as cellc's options of these names (tuned: a file of `cellc tune`; the
+    schedule, tuned, products, import_dir, reverse, lengths, packed: as cellc's options of these names (tuned: a file of `cellc tune`; the
     directory CELLC_TUNED is looked in as well). A reversed cell walks time from its end;
-    one with lengths takes how many steps each sequence has behind its inputs, [B]."""
+    one with lengths takes how many steps each sequence has behind its inputs, [B]; a packed one takes the rows of all
+    sequences, [total, ...], and behind its inputs cu_seqlens, [B + 1], where each begins."""
     spec = more.pop("spec", None) if spec is None else spec
     options = {"dtype": dtype, "cuda": None if cuda is None else yes_or_no("cuda", cuda), "archs": archs,
                "schedule": word_of("schedule", schedule), "products": word_of("products", products),
                "tuned": os.path.abspath(path_of("tuned", tuned)) if tuned else None,
                "import_dir": path_of("import_dir", import_dir), "reverse": yes_or_no("reverse", reverse),
-               "lengths": yes_or_no("lengths", lengths)}
+               "lengths": yes_or_no("lengths", lengths), "packed": yes_or_no("packed", packed)}
+    if options["packed"] and options["lengths"]:
+        raise TypeMismatch("load: packed=True and lengths=True exclude each other: packed sequences have no padding")
     if settings is not None and not hasattr(settings, "keys"):
         raise wrong_keyword("settings", settings, "a dict")
     options["settings"] = {**(settings or {}), **more}

@@ -113,11 +113,11 @@ def build(given, options, framework, gpus, make):
     tuned = find_tuned(options, spec, bool(archs))
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.digest, spec.cell,
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], options["products"], [found.text for found in tuned], by,
+               options["lengths"], options["packed"], options["products"], [found.text for found in tuned], by,
                nvrtc.version() if by == "nvrtc" else os.path.realpath(compiler.nvcc()) if by else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
-    words += [word for word in ("reverse", "lengths") if options[word]]
+    words += [word for word in ("reverse", "lengths", "packed") if options[word]]
     words += (["nvrtc"] if by == "nvrtc" else []) + ([] if plain else ["no_cc"])
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
@@ -218,6 +218,10 @@ def compile_apart(place, source, archs, progress):
         return dict(zip(archs.split(), pool.map(one, archs.split())))
 
 
+class NotPacked(Exception):
+    """A packed cell of which the CPU would run the plain C, where a padded one has kernels."""
+
+
 class Built:
     """A library with its manifest, which can be asked for its sources: the compiler runs again. Where no C compiler is
     (not `plain`) the CPU is served by what came compiled with the package; the library of kernels is the runtime alone,
@@ -230,13 +234,13 @@ class Built:
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
         self.flags += ["--products", options["products"]] if options["products"] else []
         meaning = [spec.digest, spec.cell, sorted(settings.items()), dtype, options["schedule"], options["products"],
-                   options["reverse"], options["lengths"]]
+                   options["reverse"], options["lengths"], *(["packed"] if options["packed"] else [])]
         self.meaning = hashlib.sha256(repr(meaning).encode()).hexdigest()[:12]  # by whatever compiler, for whatever machine
         self.options = options                  # with which, and the spec, it can be built again
         self.tuned = ["--tuned", options["tuned"].path] if options["tuned"] else []
         self.pack = spec.pack + b"".join(compiler.entry("tuned", found.path, found.data) for found in tuned)
         self.place = {"CELLC_TUNED": "" if options["tuned"] or not tuned else os.path.dirname(tuned[0].path)}
-        self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
+        self.flags += [f"--{word}" for word in ("reverse", "lengths", "packed") if options[word]]
         for attempt in range(2):
             self.path = cache.get(title, lambda place: self.compile_shown(place, archs, by))
             try:
@@ -247,6 +251,8 @@ class Built:
             except FileNotFoundError:      # somebody cleared the cache in between
                 if attempt:
                     raise
+        if options["packed"] and "has no kernels for the CPU" in info["said"]:
+            raise NotPacked(info["said"])
         if info["said"]:
             warn_of(info["said"])
 

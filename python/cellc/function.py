@@ -57,7 +57,7 @@ class Function(Instance):
         arrays = self.take_sizes(arrays, sizes, t0, True, step)
         known = sizes.finish()
         if step:
-            arrays = [a[:, None] if a is not None and d.timed else a for d, a in zip(m.given, arrays)]
+            arrays = [a[:, None] if a is not None and d.timed and not d.packed else a for d, a in zip(m.given, arrays)]
         return arrays, m.list_sizes(known)
 
     def longer(self, array, room):

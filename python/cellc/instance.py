@@ -261,7 +261,7 @@ class Instance:
         m = self.manifest
         for small in (4, 8, 12):
             try:
-                shapes = [tuple(t.shape({**dict.fromkeys(m.dims, small), m.batch: 2, "T": 3})) for t in m.inputs]
+                shapes = [tuple(t.shape({**dict.fromkeys(m.dims, small), m.batch: 2, "T": 3, "total": 4})) for t in m.inputs]
             except Undefined:
                 continue
             if all(extent > 0 for shape in shapes for extent in shape):
@@ -275,7 +275,7 @@ class Instance:
         sizes = [*self.example_first, *self.example(self.needs_sizes(), small)]
         lines = [self.example_made.format(m.name, ", ".join(sizes)), *map(" = ".join, zip(names, values))]
         lines.append(self.example_call.format(m.name, "", ", ".join(names or ["batch=2", "steps=3"])))
-        if m.states and not m.grows:
+        if m.states and not m.grows and not m.packed:
             behind = [*last, "state=state", *(["t0=3"] if m.counts_steps else [])]
             lines.append(self.example_call.format(m.name, ".step", ", ".join(behind)))
         return lines

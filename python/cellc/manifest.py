@@ -85,8 +85,8 @@ class Initialiser:
 class Tensor:
     """A declared tensor."""
 
-    def __init__(self, entry, batch="B"):
-        self.batch = batch
+    def __init__(self, entry, batch="B", packed=False):
+        self.batch, self.packed = batch, packed
         self.name, self.kind, self.dtype = entry["name"], entry["kind"], entry["dtype"]
         self.axes = [Axis(text) for text in entry["axes"]]
         self.batched, self.timed = entry["batched"], entry["timed"]
@@ -102,8 +102,12 @@ class Tensor:
         """The axes before the declared ones."""
         if not self.batched:
             return []
+        if self.kind == "starts":
+            return [self.batch + " + 1"]
         if not self.timed or step:
             return [self.batch]
+        if self.packed:
+            return ["total"]
         return [self.batch, "T"] if batch_first else ["T", self.batch]
 
     def wanted(self, batch_first=True, step=False):
@@ -111,6 +115,8 @@ class Tensor:
 
     def shape(self, sizes):
         """As the library has it: batch, then time."""
+        if self.kind == "starts":
+            return [sizes[self.batch] + 1]
         return [sizes[name] for name in self.lead()] + [axis.of(sizes) for axis in self.axes]
 
 
@@ -124,15 +130,18 @@ class Manifest:
         self.name, self.key, self.dtype = data["name"], data["key"], data["dtype"]
         self.bound, self.options = data["bound"], data["options"]
         self.dims = data.get("dims", data["sizes"][2:-1])        # as the spec has them; C may have other names
+        self.packed = data.get("packed", False)
+        if self.packed:                              # a size of the call that no spec has
+            self.dims = [name for name in self.dims if name != "total"]
         self.batch = "batch size" if "B" in self.dims else "B"   # which no dim can be called
         self.first = "first step" if "t0" in self.dims else "t0"
-        self.sizes = [self.batch, "T", *self.dims, self.first]
-        self.tensors = {entry["name"]: Tensor(entry, self.batch) for entry in data["tensors"]}
+        self.sizes = [self.batch, "T", *self.dims, *(["total"] if self.packed else []), self.first]
+        self.tensors = {entry["name"]: Tensor(entry, self.batch, self.packed) for entry in data["tensors"]}
         self.counts_steps = data.get("counts_steps", False)
         self.grows = any(t.grows for t in self.tensors.values())
         self.forward, self.backward = data["forward"], data.get("backward")
         values = [self.tensors[a["tensor"]] for a in self.forward if a["role"] == "value"]
-        self.inputs = [t for t in values if t.kind in ("input", "lengths")]
+        self.inputs = [t for t in values if t.kind in ("input", "lengths", "starts")]
         self.params = [t for t in values if t.kind == "param"]
         self.states = [t for t in values if t.kind == "state"]
         self.outputs = [t for t in values if t.kind == "output"]
@@ -160,6 +169,10 @@ class Sizes:
             wanted = tensor.wanted(batch_first, step)
             raise ShapeError(f"{self.manifest.name}: {tensor.name} has shape {list(shape)}; wanted "
                              f"{len(lead) + len(tensor.axes)} axes, {wanted}")
+        if tensor.kind == "starts":
+            if not shape[0]:
+                raise ShapeError(f"{self.manifest.name}: {tensor.name} is empty; wanted {tensor.wanted()}, 0 first")
+            lead, shape = [tensor.batch], [shape[0] - 1]
         for name, extent in zip(lead, shape):
             self.set(name, extent, tensor, shape, batch_first, step)
         for axis, extent in zip(tensor.axes, shape[len(lead):]):
@@ -181,7 +194,13 @@ class Sizes:
                           f"{tensor.wanted(batch_first, step)} with {text} = {value}{reason}")
 
     def finish(self):
-        """Compares what waited, or solves it for the one dim in it that no other tensor gave."""
+        """Compares what waited, or solves it for the one dim in it that no other tensor gave. Of packed sequences, none has
+        more steps than there are rows; a step is a row of each."""
+        if self.manifest.packed:
+            if self.values.get("T") == 1 and "total" not in self.values and self.manifest.batch in self.values:
+                self.values["total"] = self.values[self.manifest.batch]
+            if "total" in self.values:
+                self.values.setdefault("T", self.values["total"])
         for axis, extent, tensor, shape, batch_first, step in self.later:
             unknown = [name for name in axis.names if name not in self.values]
             if len(unknown) == 1:

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from . import eager, init
+from . import eager, init, packed
 from .build import again, once
 from .errors import BackendError, CellcError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
@@ -154,6 +154,8 @@ class TorchInstance(Instance):
     @staticmethod
     def drawn(declared, shape):
         """A tensor of an example, as one types it."""
+        if declared.kind == "starts":
+            return "torch.tensor([0, 3, 4], dtype=torch.int32)"
         if declared.dtype == "i32":
             return f"torch.ones({shape}, dtype=torch.int32)"
         more = "" if declared.dtype == "f32" else f", dtype={DTYPES[declared.dtype]}"
@@ -233,15 +235,14 @@ class TorchInstance(Instance):
             if not isinstance(tensor, torch.Tensor):
                 packed = isinstance(tensor, torch.nn.utils.rnn.PackedSequence)
                 raise TypeMismatch(f"{self.name}: {declared.name} is {describe(tensor)}; wanted a tensor"
-                                   + ("; torch.nn.utils.rnn.pad_packed_sequence makes one, and the lengths for a cell loaded with "
-                                      "lengths=True" if packed else ""))
+                                   + ("; a module of a cell loaded with packed=True takes it" if packed else ""))
             if type(tensor).__name__ == "DTensor":
                 raise NotThere(NO_DTENSOR.format(name=self.name, tensor=declared.name))
             if tensor.is_nested or tensor.layout != torch.strided:
                 raise TypeMismatch(f"{self.name}: {declared.name} is a "
                                    f"{'nested' if tensor.is_nested else type_name(tensor.layout)} tensor; wanted a dense one"
-                                   + ("; sequences of several lengths are padded, for a cell loaded with lengths=True"
-                                      if tensor.is_nested else ""))
+                                   + ("; a module of a cell loaded with packed=True takes sequences of several lengths, of the "
+                                      "layout torch.jagged" if tensor.is_nested else ""))
             if device is None:
                 device, first = tensor.device, declared.name
             elif tensor.device != device:
@@ -316,13 +317,14 @@ class TorchInstance(Instance):
         tensors = [*inputs, *params, *state]
         unwatched = eager.unwatched(tensors)
         tensors, known = self.checked(tensors, sizes, t0, batch_first, step, unwatched)
-        if step or not batch_first:
+        if (step or not batch_first) and not m.packed:
             tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
         save = m.backward is not None and torch.is_grad_enabled() and any(
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
         found = self.ops(tensors, known, mode if final_state else mode | NO_STATE, unwatched)
-        outputs = [self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
+        outputs = found[:len(m.outputs)] if m.packed else [
+            self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
         final = self.State(*found[len(m.outputs):-1]) if final_state else None
         return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), final
 
@@ -366,6 +368,7 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     """What the classes that cellc.load gives are made from."""
 
     instance = manifest = None
+    packed = False                     # it takes packed sequences: rows without padding, or what holds them
 
     def __init__(self, /, *given, batch_first=True, device=None, sizes=None, **named):
         super().__init__()
@@ -413,17 +416,28 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         params = [getattr(self, attribute) for attribute in self._attributes.values()]
         if isinstance(named, torch.fx.Proxy):           # the cell itself is traced, so that all its arguments are one
             raise NotThere(NO_PROXY.format(name=self.instance.name, tensor="what it is called with"))
-        inputs, state = self.instance.apart(inputs, len(self.instance.manifest.inputs), state)
+        m = self.instance.manifest
+        if self.packed:
+            inputs, leave = packed.enter(self.instance, inputs, named, step)
+        inputs, state = self.instance.apart(inputs, len(m.inputs), state)
         if named:
             inputs = self.instance.all_inputs(inputs, named)
         self.instance.check_inputs(inputs)
+        if self.packed:
+            inputs, behind = (inputs, None) if m.packed else packed.pad(self.instance, inputs, step)
+            found, final = self._call(inputs, params, state, t0, step, batch, steps, final_state)
+            return leave(found if behind is None else packed.each(found, behind)), final
+        return self._call(inputs, params, state, t0, step, batch, steps, final_state)
+
+    def _call(self, inputs, params, state, t0, step, batch, steps, final_state):
         i = self.instance.fitting(inputs, params)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
             sizes.values[i.manifest.batch], sizes.why[i.manifest.batch] = i.whole_number("batch", batch), "batch"
         if steps is not None:
             sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
-        return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step, final_state)
+        first = self.batch_first or self.packed      # packed sequences have no other order
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state)
 
     def _apply(self, fn, recurse=True):
         """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
@@ -471,7 +485,8 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     def extra_repr(self):
         m = self.instance.manifest
         words = [f"{k}={v}" for k, v in {**self.sizes, **m.bound, **m.options}.items()] + [f"dtype={self._stored()}"]
-        words += [f"{word}=True" for word in ("reverse", "lengths") if m.data[word]]
+        words += [f"{word}=True" for word in ("reverse", "lengths") if m.data[word] and not (word == "lengths" and self.packed)]
+        words += ["packed=True"] if self.packed else []
         return ", ".join(words + ([] if self.batch_first else ["batch_first=False"]))
 
     @classmethod

@@ -196,6 +196,9 @@ class Ops:
         for declared, tensor in zip(self.manifest.inputs, tensors):
             if declared.kind == "lengths" and tensor.is_cuda:
                 torch._assert_async(((tensor >= 0) & (tensor <= sizes[1])).all())
+            elif declared.kind == "starts" and tensor.is_cuda:
+                steps = tensor.diff()
+                torch._assert_async(((steps >= 0) & (steps <= sizes[1])).all() & (tensor[0] == 0) & (tensor[-1] == sizes[-2]))
 
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments

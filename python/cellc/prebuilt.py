@@ -52,8 +52,8 @@ def find(spec, manifest, settings):
                  and name not in manifest.dims]
     if constants:
         return None, f"it comes compiled with its own {constants[0]} only"
-    if manifest.data["reverse"] or manifest.data["lengths"]:
-        return None, "it does not come compiled with reverse or lengths"
+    if manifest.data["reverse"] or manifest.data["lengths"] or manifest.packed:
+        return None, "it does not come compiled with reverse, lengths or packed"
     for entry in own:
         if agrees(entry, manifest):
             return open_library(entry, manifest), ""

@@ -24,6 +24,7 @@ def blocks():
 GIVEN = {
     "Python: PyTorch, JAX, NumPy": "",
     "Layers": "import torch, cellc",
+    "Sequences of several lengths": "import torch, cellc",
     "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5), 'float32')",
     "NumPy": "import numpy, cellc\nx = numpy.ones((2, 3, 5))\nd_y = numpy.ones((2, 3, 7))\nd_state = [None, numpy.ones((2, 7))]\n"
              "state = None",
@@ -42,6 +43,8 @@ def test_block(heading, code):
         assert names["grads"]["weight_ih"].shape == (28, 5) and names["state"].h.shape == (2, 7)
     elif heading == "Layers":
         assert names["h"].shape == (4, 8, 128) and names["y"].shape == (2, 512) and names["block"].sizes["H"] == 8
+    elif heading == "Sequences of several lengths":
+        assert names["y"].shape == (3, 32) and names["state"].S.shape == (3, 32, 32)
     else:
         assert names["y"].shape == (16, 32) and names["state"].S.shape == (16, 32, 32)
 

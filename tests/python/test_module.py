@@ -778,9 +778,9 @@ def test_what_is_no_number():
 def test_what_is_no_plain_tensor():
     m, x = lstm(), x_of(2, 3, 5)
     for value, message in [(None, "x is None; wanted a tensor"), (x.numpy(), "x is a ndarray; wanted a tensor"),
-                           (torch.nn.utils.rnn.pack_sequence([x[0]]), "x is a PackedSequence; .* the lengths for a cell"),
+                           (torch.nn.utils.rnn.pack_sequence([x[0]]), "x is a PackedSequence; .* loaded with packed=True takes it"),
                            (x.to_sparse(), "x is a sparse_coo tensor; wanted a dense one"),
-                           (torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), "x is a nested tensor; .* lengths=True")]:
+                           (torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), "x is a nested tensor; .* loaded with packed=True")]:
         with pytest.raises(cellc.TypeMismatch, match="lstm: " + message):
             m(value)
     for state in (3, "hc"):
