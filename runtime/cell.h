@@ -111,7 +111,7 @@ typedef struct cell_matrix {
  * be 0: k = 0 leaves beta * C, and so does alpha = 0, which does not read A and B. beta = 0 does not read C.
  * The matrices of C must not overlap each other or A or B. On cuda one of the two strides of each matrix must
  * be 1 (or its extent be 1), else CELL_UNSUPPORTED and nothing is written; the host takes any, and computes by
- * the CBLAS that the loader finds, or that CELL_BLAS names (none: by loops, as where there is none). */
+ * the CBLAS that the loader finds, or that CELL_BLAS names (none: by own code, as where there is none). */
 cell_status cell_gemm(cell_context *ctx, int64_t m, int64_t n, int64_t k, int64_t batch, double alpha,
                       const cell_matrix *a, const cell_matrix *b, double beta, const cell_matrix *c);
 

@@ -2,12 +2,10 @@
  * into BLAS terms (for CBLAS here and cuBLAS in backend_cuda.c, so that the layouts are translated in one
  * place), and computed on the host. Guaranteed: beta = 0 never reads C; k = 0 or alpha = 0 gives beta * C;
  * any strides on the host. */
+#include "cblas.h"
 #include "context.h"
 #include "half.h"
 
-#include <dlfcn.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int is_float(cell_dtype dtype) {
@@ -187,89 +185,13 @@ static void plain_gemm(const cell_gemm_call *call) {
                 plain_tile(call, batch, row, col, call->n - col < TILE ? call->n - col : TILE);
 }
 
-/* ---- CBLAS, opened at the first product: libraries link with none, and run where there is none */
-
-enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* of CBLAS's interface */
-
-/* With 32-bit sizes, as the libraries below have them. */
-typedef void sgemm_fn(int order, int a_form, int b_form, int m, int n, int k, float alpha, const float *a,
-                      int lda, const float *b, int ldb, float beta, float *c, int ldc);
-typedef void dgemm_fn(int order, int a_form, int b_form, int m, int n, int k, double alpha, const double *a,
-                      int lda, const double *b, int ldb, double beta, double *c, int ldc);
-
-/* Written before `looked`, by threads that come together with the same values. */
-static sgemm_fn *_Atomic sgemm;
-static dgemm_fn *_Atomic dgemm;
-static _Atomic int looked;
-
-/* Opens a library that has both functions; it stays to the end of the process. */
-static int open_cblas(const char *name) {
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    void *single = library ? dlsym(library, "cblas_sgemm") : NULL;
-    void *twice = library ? dlsym(library, "cblas_dgemm") : NULL;
-    if (single && twice) {
-        sgemm_fn *f32;
-        dgemm_fn *f64;
-        memcpy(&f32, &single, sizeof f32); /* C has no conversion between the two kinds of pointers */
-        memcpy(&f64, &twice, sizeof f64);
-        sgemm = f32;
-        dgemm = f64;
-        return 1;
-    }
-    if (library)
-        dlclose(library);
-    return 0;
-}
-
-/* Finds the CBLAS that CELL_BLAS names ("none": none), or else one of the usual names; loops stand in for
- * none. */
-static cell_status find_cblas(cell_error *err) {
-    static const char *const usual[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
-    const char *own = getenv("CELL_BLAS");
-    int there = 0;
-    if (looked)
-        return CELL_OK;
-    if (!own || !*own)
-        for (size_t i = 0; i < sizeof usual / sizeof *usual && !there; i++)
-            there = open_cblas(usual[i]);
-    else if (strcmp(own, "none") != 0 && !open_cblas(own)) {
-        const char *why = dlerror();
-        return cell_fail(err, CELL_BACKEND_FAILED,
-                         "CELL_BLAS is '%.200s', in which cblas_sgemm and cblas_dgemm are not found (%.200s)",
-                         own, why ? why : "it is a library without them");
-    }
-    looked = 1;
-    return CELL_OK;
-}
-
-static int fits_int(const cell_blas_call *blas) {
-    return blas->m <= INT_MAX && blas->n <= INT_MAX && blas->k <= INT_MAX && blas->lda <= INT_MAX &&
-           blas->ldb <= INT_MAX && blas->ldc <= INT_MAX;
-}
-
-static void cblas_one(const cell_blas_call *blas, int64_t batch, double alpha, double beta) {
-    int a_form = blas->a_transposed ? TRANSPOSED : NOT_TRANSPOSED;
-    int b_form = blas->b_transposed ? TRANSPOSED : NOT_TRANSPOSED;
-    int m = (int)blas->m, n = (int)blas->n, k = (int)blas->k;
-    int lda = (int)blas->lda, ldb = (int)blas->ldb, ldc = (int)blas->ldc;
-    const void *a = element(&blas->a, batch, 0, 0), *b = element(&blas->b, batch, 0, 0);
-    void *c = element(&blas->c, batch, 0, 0);
-    if (blas->c.dtype == CELL_F64)
-        dgemm(ROW_MAJOR, a_form, b_form, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    else
-        sgemm(ROW_MAJOR, a_form, b_form, m, n, k, (float)alpha, a, lda, b, ldb, (float)beta, c, ldc);
-}
-
 /* 0 if the product is not one for CBLAS. */
 static int try_cblas(const cell_gemm_call *call) {
     cell_blas_call blas;
-    const char *which;
-    int typed = call->a.dtype == CELL_F32 || call->a.dtype == CELL_F64;
-    if (!sgemm || !typed || call->k == 0 || call->alpha == 0 || !cell_blas_form(call, &blas, &which) ||
-        !fits_int(&blas))
+    if (!cell_cblas_takes(call, &blas))
         return 0;
     for (int64_t batch = 0; batch < blas.batch; batch++)
-        cblas_one(&blas, batch, call->alpha, call->beta);
+        cell_cblas_part(&blas, batch, 0, 0, blas.m, blas.n, call->alpha, call->beta);
     return 1;
 }
 
@@ -277,7 +199,7 @@ cell_status cell_host_gemm(void *self, const cell_gemm_call *call, cell_error *e
     (void)self;
     if (call->m <= 0 || call->n <= 0 || call->batch <= 0)
         return CELL_OK;
-    cell_status status = find_cblas(err);
+    cell_status status = cell_cblas_find(err);
     if (status == CELL_OK && !try_cblas(call))
         plain_gemm(call);
     return status;

@@ -1,8 +1,11 @@
-/* Products on the CPU. In: a product in strides. Out: the same turned so that rows of the result are
- * neighbours, and handed to the code for the machine's level (product_level.c). Operands that stay the
- * same over the steps of a loop are packed once. */
+/* Products on the CPU. In: a product in strides. Out: the same in blocks for CBLAS, where there is one and the
+ * product is large; else turned so that rows of the result are neighbours, and handed to the code for the
+ * machine's level (product_level.c). Operands that stay the same over the steps of a loop are packed once,
+ * which no CBLAS does. */
 #include "product.h"
 
+#include "../cblas.h"
+#include "pool.h"
 #include "product_level.h"
 
 #include <stdlib.h>
@@ -113,6 +116,76 @@ static cell_gemm_call without_terms(const cell_gemm_call *call)
     return none;
 }
 
+/* ---- by CBLAS: blocks of the result, each a call of one thread; their sizes follow from the product's */
+
+/* LEAST: rows and columns of a product for CBLAS; OPERATIONS, too. Blocks have ROWS x COLUMNS, less where there
+ * would be few of them and a block is PIECE operations or more, more where there would be more than MOST; EDGE: a
+ * multiple of what tiles have. */
+enum { LEAST = 32, OPERATIONS = 1 << 20, ROWS = 512, COLUMNS = 1024, FEW = 4, PIECE = 1 << 23, MOST = 64, EDGE = 48 };
+
+typedef struct Blocks {
+    const cell_gemm_call *call;
+    cell_blas_call blas;
+    int64_t rows, cols, down, across;
+} Blocks;
+
+static int64_t parts(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of;
+}
+
+static void multiply_blocks(const void *data, int64_t first, int64_t end, void *scratch)
+{
+    const Blocks *x = data;
+    (void)scratch;
+    for (int64_t item = first; item < end; item++) {
+        int64_t of = item % (x->down * x->across), row = of / x->across * x->rows, col = of % x->across * x->cols;
+        int64_t m = x->blas.m - row, n = x->blas.n - col;
+        cell_cblas_part(&x->blas, item / (x->down * x->across), row, col, m < x->rows ? m : x->rows,
+                        n < x->cols ? n : x->cols, x->call->alpha, x->call->beta);
+    }
+}
+
+static void halve(int64_t *n)
+{
+    *n = parts(*n / 2, EDGE) * EDGE;
+}
+
+/* Without a known way to keep the library to one thread it gets the product whole. */
+static Blocks blocks_of(const cell_gemm_call *call, const cell_blas_call *blas)
+{
+    Blocks x = { call, *blas, blas->m, blas->n, 1, 1 };
+    if (cell_cblas_has_single()) {
+        x.rows = blas->m < ROWS ? blas->m : ROWS, x.cols = blas->n < COLUMNS ? blas->n : COLUMNS;
+        while (parts(blas->m, x.rows) * parts(blas->n, x.cols) > MOST)
+            *(x.rows < blas->m ? &x.rows : &x.cols) *= 2;
+        while (parts(blas->m, x.rows) * parts(blas->n, x.cols) * call->batch < FEW &&
+               x.rows * x.cols * blas->k >= 2 * PIECE && (x.rows >= 2 * EDGE || x.cols >= 2 * EDGE))
+            halve(x.rows > x.cols ? &x.rows : &x.cols);
+    }
+    x.down = parts(blas->m, x.rows);
+    x.across = parts(blas->n, x.cols);
+    return x;
+}
+
+static int is_for_cblas(const cell_products *own, const cell_gemm_call *call, cell_blas_call *blas)
+{
+    int is_kept = own->loops > 0 && call->fixed;
+    return !is_kept && call->m >= LEAST && call->n >= LEAST && call->m * call->n * call->k >= OPERATIONS &&
+           cell_cblas_takes(call, blas);
+}
+
+static cell_status by_cblas(const cell_gemm_call *call, const cell_blas_call *blas, int threads, cell_error *err)
+{
+    Blocks x = blocks_of(call, blas);
+    cell_cblas_enter_single();
+    cell_status status =
+        cell_pool_run(multiply_blocks, &x, x.down * x.across * call->batch, 1, 0,
+                      cell_cblas_has_single() ? threads : 1, err);
+    cell_cblas_leave_single();
+    return status;
+}
+
 cell_status cell_cpu_product(cell_products *own, const cell_gemm_call *call, int level, int threads,
                              cell_error *err)
 {
@@ -123,6 +196,12 @@ cell_status cell_cpu_product(cell_products *own, const cell_gemm_call *call, int
         of = without_terms(call);
         return cell_host_gemm(NULL, &of, err);
     }
+    cell_blas_call blas;
+    cell_status status = cell_cblas_find(err);
+    if (status != CELL_OK)
+        return status;
+    if (is_for_cblas(own, call, &blas))
+        return by_cblas(call, &blas, threads, err);
     if (is_turned(call))
         of = transposed(call);
     cell_product_run run = { threads, own, memory, kept };

@@ -86,7 +86,7 @@ says "apt-get install gcc libc6-dev"
 printf '#!/bin/sh\n[ "$1" = --version ] && echo "half a compiler 1.0"\n[ "$1" = --version ]\n' >"$dir/half"
 chmod +x "$dir/half"
 expect 1 "headers of C or a linker are missing" env CC="$dir/half" "$cellc" doctor
-expect 0 "plain loops" env CELL_BLAS=none "$cellc" doctor
+expect 0 "cellc's own code" env CELL_BLAS=none "$cellc" doctor
 expect 0 "is '/nowhere.so', in which cblas_sgemm is not found" env CELL_BLAS=/nowhere.so "$cellc" doctor
 says "unset CELL_BLAS"
 expect 0 "the backend emulated: CELL_BACKEND says so." env CELL_BACKEND=emulated "$cellc" doctor
