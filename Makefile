@@ -144,9 +144,10 @@ $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
 
-CPU_ARCH_1 := -march=x86-64-v2
-CPU_ARCH_2 := -march=x86-64-v3
-CPU_ARCH_3 := -march=x86-64-v4 -mprefer-vector-width=512
+# As in gen/commands/build.c: x86-64-v2, v3 and v4 in words that older compilers know.
+CPU_ARCH_1 := -mcx16 -msahf -mpopcnt -msse3 -mssse3 -msse4.1 -msse4.2
+CPU_ARCH_2 := $(CPU_ARCH_1) -mavx -mavx2 -mbmi -mbmi2 -mf16c -mfma -mlzcnt -mmovbe
+CPU_ARCH_3 := $(CPU_ARCH_2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512
 $(CPU_LEVELS:%=$(BUILD)/runtime/cpu/product_%.o): $(BUILD)/runtime/cpu/product_%.o: runtime/cpu/product_level.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Iruntime -O3 -ffp-contract=fast -DCELL_CPU_LEVEL=$* $(CPU_ARCH_$*) -c -o $@ $<

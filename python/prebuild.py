@@ -93,23 +93,34 @@ class Prebuild:
             symbol = m["name"] + "_" + re.sub(r"[^A-Za-z0-9]", "_", symbol) if symbol else m["name"]
             entries.append({"name": m["name"], "spec": prebuilt.identity(compiler.Spec(name)), "dtype": m["dtype"],
                             "options": m["options"], "bound": m["bound"], "sizes": m["sizes"],
-                            "instance": symbol + "_instance", "library": f"libcells{len(entries) // EACH}.so"})
+                            "instance": symbol + "_instance"})
             operands.append(words)
         return entries, operands
 
-    def build(self, instances):
-        entries, operands = self.index(instances)
-        out = os.path.join(self.place, "out")
-        shutil.rmtree(out, ignore_errors=True)
+    def libraries(self, out, instances, cpu, entries):
+        """Adds to the entries; cpu: an option of `cellc build`."""
+        own, operands = self.index(instances)
         for first in range(0, len(operands), EACH):
-            some = operands[first:first + EACH]
+            some, name = operands[first:first + EACH], f"cells{len(entries)}"
+            for entry in own[first:first + EACH]:
+                entry["library"] = f"lib{name}.so"
             if len(some) == 1:      # cellc then calls it as the cell, without what was bound
-                entries[first]["instance"] = entries[first]["name"] + "_instance"
-            done = self.run("build", "--no-cuda", "--name", f"cells{first // EACH}", "-o", out, *some,
+                own[first]["instance"] = own[first]["name"] + "_instance"
+            done = self.run("build", "--no-cuda", "--cpu", cpu, "--name", name, "-o", out, *some,
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             if done.returncode:
                 raise SystemExit(f"{done.stderr}cellc: the cells that come compiled were not; CELLC_PREBUILT=none leaves "
                                  "them out")
+            entries += own[first:first + EACH]
+
+    def build(self, which, instances):
+        """Where every value of every option is compiled, kernels for the CPU are those of the default ones: they are
+        four times the size of the reference."""
+        out, entries = os.path.join(self.place, "out"), []
+        shutil.rmtree(out, ignore_errors=True)
+        plain = [(name, settings) for name, settings in instances if which == "options" and settings]
+        self.libraries(out, [pair for pair in instances if pair not in plain], "portable", entries)
+        self.libraries(out, plain, "none", entries)
         with open(os.path.join(out, "index.json"), "w") as f:
             json.dump({"machine": prebuilt.machine(), "instances": entries}, f, indent=0)
 
@@ -117,7 +128,7 @@ class Prebuild:
 def stamp(tree, which):
     """Changes when anything does that is compiled here."""
     h = hashlib.sha256(f"{which} {os.environ.get('CC')} {os.environ.get('CFLAGS')}".encode())
-    for folder in ("specs", "runtime", "build/cellc", "python/prebuild.py", "python/cellc/prebuilt.py"):
+    for folder in ("specs", "runtime", "runtime/cpu", "build/cellc", "python/prebuild.py", "python/cellc/prebuilt.py"):
         path = os.path.join(tree, folder)
         files = [os.path.join(path, n) for n in sorted(os.listdir(path))] if os.path.isdir(path) else [path]
         for file in filter(os.path.isfile, files):
@@ -137,7 +148,7 @@ def prebuild(tree, home):
     mark, now = os.path.join(place, "stamp"), stamp(tree, which)
     os.makedirs(place, exist_ok=True)
     if not os.path.exists(mark) or open(mark).read() != now:
-        Prebuild(tree, place).build(wanted(which, os.path.join(tree, "specs")))
+        Prebuild(tree, place).build(which, wanted(which, os.path.join(tree, "specs")))
         with open(mark, "w") as f:
             f.write(now)
     os.makedirs(into)

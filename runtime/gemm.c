@@ -161,7 +161,7 @@ enum { TILE = 256 };
 /* Columns [col, col + count) of one row of one C. Sums in double: exact enough that the order does not matter
  * to f32. */
 static void plain_tile(const cell_gemm_call *call, int64_t batch, int64_t row, int64_t col, int64_t count) {
-    double sum[TILE] = {0}, b[TILE];
+    double sum[TILE] = {0}, b[TILE] = {0};
     int64_t depth = call->alpha == 0 ? 0 : call->k;
     for (int64_t p = 0; p < depth; p++) {
         double a = load_one(element(&call->a, batch, row, p), call->a.dtype);

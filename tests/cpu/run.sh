@@ -1,8 +1,9 @@
 #!/bin/bash
 # The cpu backend: elementary functions; products; instances of every kind of kernel against the reference in double
 # (ladder/), bit by bit the same with 1, 2 and 5 threads, and where a product of a step is packed once.
-# FULL=1: all specs, in all types. ONLY: a regular expression on the instances' names, without the
-# functions.
+# Some of them under AddressSanitizer with UBSan, and under ThreadSanitizer; with FULL=1 all specs, in all types, and,
+# where aarch64-linux-gnu-gcc and qemu-aarch64 are, some as code of aarch64. ONLY: a regular expression on the
+# instances' names, without the functions.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,6 +38,16 @@ END
     [[ -n $FULL ]] && full
 }
 
+# What the targets besides this machine run: a dense step, a walk, sums over rows, scattered sums.
+some() {
+    cat <<'END'
+lstm --dtype f32 | 2,3,5,7 20,4,96,128
+gated_delta --dtype f16 --dim N=9 --dim V=20 | 2,3,2
+layernorm --dtype f32 | 9,40,300
+embedding --dtype f32 | 2,30,5,6
+END
+}
+
 # Dims larger than T, as some are the room of a history; the first is the largest, as trellis wants it.
 full() {
     local spec type n
@@ -48,6 +59,21 @@ full() {
             echo "$(basename "$spec" .cell) --dtype $type | 2,3$(printf ',%s' $(head -n "$n" <<<$'7\n5\n6\n4'))"
         done
     done
+}
+
+# The machine that instances are compiled for and run on: a compiler with its options, libraries of the runtime and the
+# ladder, and a command in front of programs.
+target=here on= lib=$build
+
+set_target() { # name, command, compiler and options: compiles the runtime and the ladder for it
+    local source object
+    target=$1 on=$2 cc=$3 lib=$work/$1
+    mkdir -p "$lib/runtime" "$lib/ladder"
+    for source in "$root"/runtime/*.c "$root"/runtime/cpu/*.c "$root"/ladder/*.c; do
+        [[ $source == */ladder/* ]] && object=$lib/ladder || object=$lib/runtime
+        [[ $source == *backend_cuda.c ]] || echo "$object/$(basename "$source" .c).o $source"
+    done | xargs -P 2 -L 1 sh -c '$0 -std=c11 -D_GNU_SOURCE -I'"$root/runtime"' -c -o "$1" "$2"' "$cc" || return 1
+    ar rcs "$lib/libcell.a" "$lib"/runtime/*.o && ar rcs "$lib/libladder.a" "$lib"/ladder/*.o
 }
 
 compile() { # object, flags, source
@@ -76,15 +102,15 @@ instance() { # spec, options, sizes
     rough+=" -include cell_rough.h"
     compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough" "$dir/${cell}_ref.c" || return 1
     # shellcheck disable=SC2086
-    $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$build"/libladder.a "$build"/libcell.a $libraries \
+    $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$lib"/libladder.a "$lib"/libcell.a $libraries \
         -o "$dir/ladder" >>"$dir/log" 2>&1 || return 1
     # shellcheck disable=SC2086
     $cc "$dir"/{cpu,host,reference}.o -Wl,--defsym=threads_instance=${cell}_instance "$work/threads.o" \
-        "$build"/libcell.a $libraries -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
+        "$lib"/libcell.a $libraries -o "$dir/threads" >>"$dir/log" 2>&1 || return 1
     # shellcheck disable=SC2086
-    LADDER_DECIDED=$((${#FULL} == 0)) CELL_BACKEND=cpu timeout 300 "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
+    LADDER_DECIDED=$((${#FULL} == 0)) CELL_BACKEND=cpu timeout 300 $on "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
     # shellcheck disable=SC2086
-    timeout 300 "$dir/threads" $sizes >"$dir/threads.log" 2>&1
+    timeout 300 $on "$dir/threads" $sizes >"$dir/threads.log" 2>&1
 }
 
 count() { # log, what: adds its last line's numbers
@@ -99,7 +125,6 @@ count() { # log, what: adds its last line's numbers
 }
 
 dir=$work
-compile "$work/threads.o" -O1 "$here/threads.c" || { cat "$work/log"; echo "0 passed, 1 failed"; exit 1; }
 # Elementary functions, in both types, with what every machine of the architecture has and with what this
 # one has.
 for type in 0 1; do
@@ -125,23 +150,49 @@ if [[ -z ${ONLY:-} ]]; then
     # shellcheck disable=SC2086
     compile "$work/products.o" "-O1 $strict" "$here/products.c" &&
         $cc "$work/products.o" "$build/libcell.a" $libraries -o "$work/products" &&
-        "$work/products" >"$work/products.log"
+        CELL_BLAS=none "$work/products" >"$work/products.log"
     count "$work/products.log" products
 fi
-while IFS='|' read -r what sizes; do
-    read -r spec options <<<"$what"
-    [[ $what =~ ${ONLY:-.} ]] || continue
-    if ! instance "$spec" "$options" "$sizes"; then
-        if [[ ! -e $dir/threads.log ]]; then
-            echo "FAIL $what: it is not built"
-            tail -n 5 "$dir/log"
-            ((failed++))
-            continue
+run_all() { # reads instances
+    local what sizes spec options
+    dir=$work
+    compile "$work/threads.o" -O1 "$here/threads.c" || { cat "$work/log"; ((failed++)); return; }
+    while IFS='|' read -r what sizes; do
+        read -r spec options <<<"$what"
+        [[ $what =~ ${ONLY:-.} ]] || continue
+        if ! instance "$spec" "$options" "$sizes"; then
+            if [[ ! -e $dir/threads.log ]]; then
+                echo "FAIL $target: $what: it is not built"
+                tail -n 5 "$dir/log"
+                ((failed++))
+                continue
+            fi
         fi
+        count "$dir/ladder.log" "$target: $what"
+        count "$dir/threads.log" "$target: $what, threads"
+        rm -rf "$dir"
+    done
+}
+
+run_all < <(instances)
+# One level of products is enough there.
+one_level="-DCELL_CPU_LEVEL=0 $(printf -- '-Dcell_product_at_%d=cell_product_at_0 ' 1 2 3)"
+for kind in address,undefined thread; do
+    if set_target "${kind%,*}" "env CELL_BLAS=none ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0" \
+        "gcc -g -O1 -fsanitize=$kind -fno-sanitize-recover=all $one_level"; then
+        run_all < <(some)
+    else
+        echo "FAIL no runtime with -fsanitize=$kind"
+        ((failed++))
     fi
-    count "$dir/ladder.log" "$what"
-    count "$dir/threads.log" "$what, threads"
-    rm -rf "$dir"
-done < <(instances)
+done
+if [[ -n ${FULL:-} ]] && command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null; then
+    if set_target aarch64 "qemu-aarch64 -L /usr/aarch64-linux-gnu" "aarch64-linux-gnu-gcc -O1 -Wall -Wextra -Werror"; then
+        run_all < <(some)
+    else
+        echo "FAIL no runtime for aarch64"
+        ((failed++))
+    fi
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))

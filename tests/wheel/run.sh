@@ -119,6 +119,8 @@ use=$root/tests/wheel/use.py
 missing="it is not one of the cells that come compiled. Install one, as in apt-get install gcc libc6-dev"
 expect 0 "lstm: came compiled" in_place "$home/none" "$home/env/bin/python" "$use"
 says "own: own: there is no C compiler, and $missing"
+[[ $(uname -m) == x86_64 ]] && levels="kernels, for x86-64-v2, x86-64-v3, x86-64-v4" || levels="kernels, for"
+expect 0 "$levels" in_place "$home/none" "$home/env/bin/cellc" inspect "$home"/env/lib/python*/site-packages/cellc/_home/prebuilt/libcells0.so
 expect 0 "lstm: was compiled here" in_place "$home/plain" "$home/env/bin/python" "$use"
 says "own: was compiled here"
 rm -rf "$home/cache"
