@@ -251,10 +251,11 @@ static void print_text(Doctor *d)
         printf("\nNothing can be built here.\n");
     else
         printf("\n`cellc build` makes %s.\n",
-               d->nvcc ? "kernels and reference C" : "reference C, and no kernels");
+               d->nvcc ? "kernels for GPUs and for the CPU, and reference C"
+                         : "kernels for the CPU and reference C, and none for GPUs");
     printf("A call runs on the backend %s%s%s%s.\n", backend(d),
            strcmp(backend(d), "reference") == 0 ? " (plain C, one thread)"
-           : strcmp(backend(d), "cpu") == 0     ? " (kernels of --cpu, or plain C)"
+           : strcmp(backend(d), "cpu") == 0     ? " (kernels in C)"
                                                 : "",
            why_backend(d) ? ": " : "", why_backend(d) ? why_backend(d) : "");
     if (d->remedies.len)

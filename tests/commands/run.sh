@@ -12,7 +12,7 @@ said=$dir/out
 # shellcheck source=tests/expect.sh
 source tests/expect.sh
 
-cat_manifest() { "$cellc" build "$1" --no-cuda -o "$dir/o" >"$dir/said" && cat "$dir/o/twice.json"; }
+cat_manifest() { "$cellc" build --cpu none "$1" --no-cuda -o "$dir/o" >"$dir/said" && cat "$dir/o/twice.json"; }
 
 # ---- which cell of a file
 
@@ -64,18 +64,18 @@ for types in ',' ' '; do
 done
 # A library is not called as one of the system, which -lm would mean then; what builds it for itself finds it.
 printf 'cell m {\n    dim N;\n    input  x[N];\n    output y[N];\n    y[i] = x[i];\n}\n' >"$dir/m.cell"
-expect 0 "libm_cell.so" "$cellc" build "$dir/m.cell" --no-cuda -o "$dir/o"
+expect 0 "libm_cell.so" "$cellc" build --cpu none "$dir/m.cell" --no-cuda -o "$dir/o"
 says "cellc build: the library is libm_cell.so, as programs have a libm.so already; --name gives it another name"
-expect 0 "libmine.so" "$cellc" build "$dir/m.cell" --name mine --no-cuda -o "$dir/o"
-expect 2 "--name dl: programs have a library libdl.so already, which -ldl means" "$cellc" build gru --name dl --no-cuda -o "$dir/o"
+expect 0 "libmine.so" "$cellc" build --cpu none "$dir/m.cell" --name mine --no-cuda -o "$dir/o"
+expect 2 "--name dl: programs have a library libdl.so already, which -ldl means" "$cellc" build --cpu none gru --name dl --no-cuda -o "$dir/o"
 expect 0 "0 failed" "$cellc" selftest "$dir/m.cell" --backend reference --dtype f64
 # Behind a cell of the file may stand its settings; a library has instances of several cells of one file.
-expect 0 "libtwice.so" "$cellc" build "$dir/two.cell:twice,N=4" --no-cuda -o "$dir/o"
+expect 0 "libtwice.so" "$cellc" build --cpu none "$dir/two.cell:twice,N=4" --no-cuda -o "$dir/o"
 expect 0 '"bound": {"N": "4"}' cat "$dir/o/twice.json"
-expect 0 "thrice_N3_sign_minus.json" "$cellc" build "$dir/two.cell:twice" "$dir/two.cell:thrice:N=3,sign=minus" --name both \
+expect 0 "thrice_N3_sign_minus.json" "$cellc" build --cpu none "$dir/two.cell:twice" "$dir/two.cell:thrice:N=3,sign=minus" --name both \
     --no-cuda -o "$dir/o"
 expect 1 "has no dim 'M'" "$cellc" explain "$dir/two.cell:twice" --dim M=3
-expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'twine'" "$cellc" build \
+expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'twine'" "$cellc" build --cpu none \
     "$dir/two.cell:thrice,twine"
 # A folder or a file may have a ':' in its name.
 mkdir -p "$dir/odd:name" && cp "$dir/two.cell" "$dir/odd:name/two:cells.cell"
@@ -166,8 +166,8 @@ json error "cannot write '$dir/closed/file/o': Not a directory" "$cellc" new oth
 json error "cannot read the sources in '$dir/none.pack': No such file or directory" "$cellc" explain --diagnostics json \
     --sources "$dir/none.pack" -
 json error "cannot make $dir/none/cellc-XXXXXX: No such file or directory" env TMPDIR="$dir/none" "$cellc" check --diagnostics json gru
-json note "the files are in ./generated; -o chooses another directory" env -C "$dir" "$cellc" build --no-cuda --diagnostics json gru
-json error "cc: error: unrecognized command-line option '--no-such'" env LC_ALL=C CC="cc --no-such" "$cellc" build --no-cuda \
+json note "the files are in ./generated; -o chooses another directory" env -C "$dir" "$cellc" build --cpu none --no-cuda --diagnostics json gru
+json error "cc: error: unrecognized command-line option '--no-such'" env LC_ALL=C CC="cc --no-such" "$cellc" build --cpu none --no-cuda \
     --diagnostics json gru -o "$dir/o"
 
 # ---- what steers a terminal is never printed, wherever it comes from, and a file's name is no code in what is generated
@@ -260,7 +260,7 @@ if command -v dot >/dev/null; then
     expect 0 "%PDF" head -c 4 "$dir/gru.pdf"
 fi
 if ! nvidia-smi -L >/dev/null 2>&1 && command -v nvcc >/dev/null; then
-    expect 1 "--archs native: there is no GPU here; name its architecture, as in --archs 90" "$cellc" build gru --archs native -o "$dir/o"
+    expect 1 "--archs native: there is no GPU here; name its architecture, as in --archs 90" "$cellc" build --cpu none gru --archs native -o "$dir/o"
 fi
 expect 2 "no test has 'nosuch' in its path; tests/ has: api" make -s check ${SAN:+SAN=$SAN} TESTS="fmt nosuch"
 
@@ -278,7 +278,7 @@ for command in "build -o" "emit -o" "doc -o" "graph -o" "tune -o" "run -o" "rand
     expect 2 "'-foo' begins as an option does" "$cellc" $command -foo gru
 done
 expect 0 "./-foo/gru_ref.c" "$cellc" emit -o-foo gru --no-cuda
-expect 0 "./@foo/libgru.so" "$cellc" build gru --no-cuda -o @foo
+expect 0 "./@foo/libgru.so" "$cellc" build --cpu none gru --no-cuda -o @foo
 expect 2 "but '-' begins as an option does; ./- is a path" "$cellc" emit gru -o -
 for command in check explain emit run doc graph sources fmt "build --no-cuda" "selftest --backend reference --dtype f64"; do
     # shellcheck disable=SC2086

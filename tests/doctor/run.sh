@@ -42,29 +42,29 @@ nvcc=CELLC_NVCC=$dir/toolkit/bin/nvcc
 expect 0 "supports CUDA 13.0" doctor "$nvcc"
 says "GPU 0         Fake 90, sm_90, 132 multiprocessors, 80 GiB"
 says "13.2, $dir/toolkit/bin/nvcc"
-says "\`cellc build\` makes kernels and reference C."
+says "\`cellc build\` makes kernels for GPUs and for the CPU, and reference C."
 says "A call runs on the backend cuda."
 expect 0 "A call runs on the backend cuda." with env "$nvcc" "$cellc" doctor --gpu
 
 expect 0 "no nvcc is wanted (CELLC_NVCC)" doctor CELLC_NVCC=none
-says "\`cellc build\` makes reference C, and no kernels."
+says "\`cellc build\` makes kernels for the CPU and reference C, and none for GPUs."
 says "There is a GPU, but \`cellc build\` makes no kernels"
-says "the backend cpu (kernels of --cpu, or plain C): no nvcc is wanted (CELLC_NVCC)."
+says "the backend cpu (kernels in C): no nvcc is wanted (CELLC_NVCC)."
 expect 1 "makes no kernels" with env CELLC_NVCC=none "$cellc" doctor --gpu
 
 # ---- GPUs that cannot be used
 
 expect 0 "none: no NVIDIA GPU is visible" doctor "$nvcc" FAKE_CUDA=cuInit=100
-expect 0 "cpu (kernels of --cpu, or plain C): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
+expect 0 "cpu (kernels in C): no NVIDIA GPU is visible." doctor "$nvcc" FAKE_ARCHS=none
 expect 0 "CUDA_VISIBLE_DEVICES is set and may hide the GPUs: unset it." \
     doctor "$nvcc" FAKE_ARCHS=none CUDA_VISIBLE_DEVICES=3
 expect 1 "no NVIDIA GPU is visible" with env "$nvcc" FAKE_CUDA=cuInit=100 "$cellc" doctor --gpu
 expect 0 "driver is too old: it supports CUDA 12.4, nvcc is of 13.2" doctor "$nvcc" FAKE_DRIVER=12040
 says "Update the NVIDIA driver to one for CUDA 13, or build with a toolkit of CUDA 12 or older"
 expect 0 "80 GiB: NOT USABLE: it is of sm_75; kernels want sm_80 or newer" doctor "$nvcc" FAKE_ARCHS=75
-says "the backend cpu (kernels of --cpu, or plain C): none of its GPUs can be used."
+says "the backend cpu (kernels in C): none of its GPUs can be used."
 expect 0 "set CUDA_VISIBLE_DEVICES=1." doctor "$nvcc" FAKE_ARCHS="75 90"
-says "the backend cpu (kernels of --cpu, or plain C): GPU 0 cannot be used."
+says "the backend cpu (kernels in C): GPU 0 cannot be used."
 expect 0 "GPU 0         Fake 90, sm_90" doctor "$nvcc" FAKE_ARCHS="90 75"
 says "A call runs on the backend cuda."
 expect 0 "another process has the GPU for itself" doctor "$nvcc" FAKE_CUDA=cuDevicePrimaryCtxRetain=46

@@ -61,7 +61,7 @@ expect 2 "--sizes B=4,T=2048,H=16,history=1, from t0 = 0: history must be t0 + T
 expect 2 "there is no kind 'pascal'" "$cellc" emit --kind pascal $spec
 expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
-expect 1 "no_such_file.cell" "$cellc" build no_such_file.cell -o "$dir/none"
+expect 1 "no_such_file.cell" "$cellc" build --cpu none no_such_file.cell -o "$dir/none"
 expect 1 "" test -e "$dir/none"
 # The files that a spec is made of, as the compiler's own parser finds them; a pack of them needs no file any more, and what
 # was changed afterwards is not read. The evaluator reads the pack as well.
@@ -86,7 +86,7 @@ echo 'fn f(a) = 5 * a;' >"$dir/packed/sub/f.cell"
 expect 0 "" diff <("$cellc" emit --sources "$dir/my.pack" -) "$dir/ref.c"
 mv "$dir/packed" "$dir/moved"
 expect 0 "" diff <("$cellc" emit --sources - - <"$dir/my.pack") "$dir/ref.c"
-expect 0 "packed_ref.c" "$cellc" build --no-cuda --sources "$dir/my.pack" -:reverse -o "$dir/packed"
+expect 0 "packed_ref.c" "$cellc" build --cpu none --no-cuda --sources "$dir/my.pack" -:reverse -o "$dir/packed"
 expect 0 ", 0 failed" "$cellc" check --sources "$dir/my.pack" -
 expect 0 "packed" "$cellc" explain --sources "$dir/my.pack" -
 sed -i 's/g(x\[i\])/q(x[i])/' "$dir/my.pack"
@@ -124,13 +124,13 @@ for c in emit explain run build; do
     expect 1 "no cell of that name comes with cellc; did you mean 'lstm'?" "$cellc" $c lstmm
     expect 1 "that do are in" "$cellc" $c no_such_cell_at_all
 done
-expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
+expect 1 "did you mean 'lstm'?" "$cellc" build --cpu none lstmm:H=3
 # A dim may have the name of an option of the compiler.
 printf 'cell named {\n    dim products;\n    input x[products];\n    output y[products];\n    y[i:products] = 2 * x[i];\n}\n' >"$dir/named.cell"
-expect 0 "named.json" "$cellc" build "$dir/named.cell:products=8" -o "$dir/named"
+expect 0 "named.json" "$cellc" build --cpu none "$dir/named.cell:products=8" -o "$dir/named"
 expect 0 '"bound": {"products": "8"}' cat "$dir/named/named.json"
 # Or stand in a branch.
-expect 0 "slstm.json" "$cellc" build slstm:N=4,input=given --no-cuda -o "$dir/named"
+expect 0 "slstm.json" "$cellc" build --cpu none slstm:N=4,input=given --no-cuda -o "$dir/named"
 expect 0 '"bound": {"N": "4"}' cat "$dir/named/slstm.json"
 # What is a dim in one branch and a constant in the other is either.
 cat >"$dir/either.cell" <<'CELL'
@@ -149,12 +149,12 @@ cell either {
     }
 }
 CELL
-expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5,a=const" --no-cuda -o "$dir/named"
+expect 0 "either.json" "$cellc" build --cpu none "$dir/either.cell:K=5,a=const" --no-cuda -o "$dir/named"
 expect 0 "5 *" cat "$dir/named/either_ref.c"
-expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5" --no-cuda -o "$dir/named"
+expect 0 "either.json" "$cellc" build --cpu none "$dir/either.cell:K=5" --no-cuda -o "$dir/named"
 expect 0 '"bound": {"K": "5"}' cat "$dir/named/either.json"
-expect 2 "--products takes one of auto, plain, parts, fused, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
-expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
+expect 2 "--products takes one of auto, plain, parts, fused, not '8'" "$cellc" build --cpu none lstm:products=8 -o "$dir/named"
+expect 0 "lstm_products_plain.json" "$cellc" build --cpu none lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"
 (cd "$dir" && expect 0 "cell e1" "$cellc" explain --all e1; echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
@@ -221,12 +221,12 @@ done
 expect 2 "a library with --no-cuda has none" "$cellc" emit --schedule steps --no-cuda -o "$dir/none" $spec
 expect 0 "cell_load" "$cellc" emit --schedule steps --kind cuda $spec
 # Architectures are judged before nvcc sees them.
-expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --archs "80 foo" $spec -o "$dir/none"
-expect 2 "--kernels-apart and --no-cuda exclude each other" "$cellc" build --kernels-apart --no-cuda $spec -o "$dir/none"
-expect 0 "libswiglu.so" "$cellc" build --kernels-apart swiglu -o "$dir/apart"
+expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --cpu none --archs "80 foo" $spec -o "$dir/none"
+expect 2 "--kernels-apart and --no-cuda exclude each other" "$cellc" build --cpu none --kernels-apart --no-cuda $spec -o "$dir/none"
+expect 0 "libswiglu.so" "$cellc" build --cpu none --kernels-apart swiglu -o "$dir/apart"
 holds "kernels that are apart are not in the library" test -e "$dir/apart/swiglu.cu"
-expect 2 "not '9-0'" "$cellc" build --no-cuda --archs 9-0 $spec -o "$dir/none"
-expect 2 "--archs names no architecture" "$cellc" build --archs " " $spec -o "$dir/none"
+expect 2 "not '9-0'" "$cellc" build --cpu none --no-cuda --archs 9-0 $spec -o "$dir/none"
+expect 2 "--archs names no architecture" "$cellc" build --cpu none --archs " " $spec -o "$dir/none"
 for command in build emit explain "tune --list"; do
     # shellcheck disable=SC2086
     expect 2 "--archs 75: kernels need a GPU of 80 or newer" "$cellc" $command --archs "90 75" $spec
@@ -235,7 +235,7 @@ for command in build emit explain "tune --list"; do
 done
 nvcc=$("$cellc" version --verbose | sed -n 's/^nvcc: //p')
 if [[ $nvcc != none ]]; then
-    expect 2 "--archs 85: this nvcc compiles for" "$cellc" build --archs "90 85" $spec -o "$dir/none"
+    expect 2 "--archs 85: this nvcc compiles for" "$cellc" build --cpu none --archs "90 85" $spec -o "$dir/none"
 fi
 expect 1 "" test -e "$dir/none"
 expect 1 "error" "$cellc" explain --dim Q=3 $spec
@@ -301,7 +301,7 @@ holds "a file with errors is not touched" cmp "$dir/bad.cell" "$dir/bad.copy"
 
 # build, into a directory whose name has a blank, and a program over the result.
 out="$dir/with blank/deep"
-expect 0 "libswiglu.so" "$cellc" build -v specs/swiglu.cell -o "$out"
+expect 0 "libswiglu.so" "$cellc" build --cpu none -v specs/swiglu.cell -o "$out"
 for f in swiglu.h swiglu_ref.c swiglu.c swiglu.json libswiglu.so; do
     holds "build writes $f" test -s "$out/$f"
 done
@@ -338,11 +338,11 @@ holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,
     -Wl,-rpath,"$out" -lswiglu -lm
 holds "gets the right values, and knows its GPUs" "$dir/use" \
     "$([[ $nvcc != none ]] && echo 90 || echo none)"
-expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
+expect 1 "" env CC=no_such_compiler "$cellc" build --cpu none specs/swiglu.cell -o "$out"
 
 # One instance is called as its cell, however it was bound; without -o the files go to ./generated, and that is said.
 mkdir "$dir/here"
-(cd "$dir/here" && expect 0 "the files are in ./generated" "$cellc" build --no-cuda mingru:dtype=f64 &&
+(cd "$dir/here" && expect 0 "the files are in ./generated" "$cellc" build --cpu none --no-cuda mingru:dtype=f64 &&
     echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
 for f in mingru.h mingru_ref.c mingru.c mingru.json libmingru.so; do
@@ -376,14 +376,14 @@ flags -
 expect 0 "why: cellc was built with NOCUDA=1" at_home CUDA_HOME="$dir/cuda 13" "$cellc" version -v
 expect 2 "'-x' is not an option of it; --verbose is" "$cellc" version -x
 expect 0 "no nvcc is wanted (CELLC_NVCC), so the library has the reference only" \
-    at_home CELLC_NVCC=none "$cellc" build swiglu -o "$dir/home/out"
+    at_home CELLC_NVCC=none "$cellc" build --cpu none swiglu -o "$dir/home/out"
 expect 1 "" test -e "$dir/home/out/swiglu.cu"
 flags "$toolkit"
-expect 2 "--archs 90: this nvcc compiles for 80" at_home "$cellc" build swiglu --archs 90 -o "$dir/home/none"
+expect 2 "--archs 90: this nvcc compiles for 80" at_home "$cellc" build --cpu none swiglu --archs 90 -o "$dir/home/none"
 
 # The line that is printed makes a program of any library, wherever its paths lead.
 mkdir "$dir/it's here"
-(cd "$dir/it's here" && "$cellc" build --no-cuda swiglu -o "a b" 2>said >/dev/null && mv said "a b")
+(cd "$dir/it's here" && "$cellc" build --cpu none --no-cuda swiglu -o "a b" 2>said >/dev/null && mv said "a b")
 sed 's/swiglu_instance()->archs/NULL/' "$dir/use.c" >"$dir/it's here/main.c"
 line=$(sed -n 's/.*a program links with it by: //p' "$dir/it's here/a b/said")
 holds "the line links: $line" bash -c 'cd "$1" && eval "${2/#cc /$3 } -lm" && ./main none' _ \
@@ -394,13 +394,13 @@ holds "what it needs is the C library" \
     test -z "$(grep -vE 'lib(c|m|dl|asan|ubsan|gcc_s|pthread)\.so' <<<"$needs")"
 
 # Several instances in one library, chosen when the program runs.
-expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"
-expect 2 "are the same instance" "$cellc" build --no-cuda swiglu swiglu --name two -o "$out"
-expect 2 "are both called swiglu" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
-expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'N'" "$cellc" build --no-cuda e79:N -o "$out"
-expect 1 "error" "$cellc" build --no-cuda e79:Q=3 -o "$out"
+expect 2 "several instances need --name" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 swiglu -o "$out"
+expect 2 "are the same instance" "$cellc" build --cpu none --no-cuda swiglu swiglu --name two -o "$out"
+expect 2 "are both called swiglu" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
+expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'N'" "$cellc" build --cpu none --no-cuda e79:N -o "$out"
+expect 1 "error" "$cellc" build --cpu none --no-cuda e79:Q=3 -o "$out"
 touch "$dir/before"
-expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"
+expect 0 "libtwo.so" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"
 grep -v "a program links with it by: " "$dir/out" | sort >"$dir/said"
 holds "build prints the paths of all files that it makes" \
     test -z "$(find "$out" -newer "$dir/before" -type f | sort | comm -3 - "$dir/said")"
@@ -446,7 +446,7 @@ chmod +x "$dir/slow_cc"
 mkdir "$dir/meet"
 build_slowly() { # AT_ONCE JOBS, output into the file
     rm -f "$dir"/meet/*
-    CC=$dir/slow_cc MEET=$dir/meet AT_ONCE=$1 "$cellc" build --no-cuda --jobs "$2" swiglu:dtype=f64 swiglu mingru --name three \
+    CC=$dir/slow_cc MEET=$dir/meet AT_ONCE=$1 "$cellc" build --cpu none --no-cuda --jobs "$2" swiglu:dtype=f64 swiglu mingru --name three \
         -o "$out"
 }
 build_slowly 3 3 >"$dir/jobs3" 2>&1
@@ -459,7 +459,7 @@ build_slowly 1 1 >"$dir/jobs1" 2>&1
 unset BROKEN
 holds "the first failure ends it" test "$(grep -c cannot "$dir/jobs1")" = 1
 holds "and is the same one" cmp "$dir/jobs1" "$dir/jobs4"
-expect 2 "--jobs takes" "$cellc" build --no-cuda --jobs many swiglu -o "$out"
+expect 2 "--jobs takes" "$cellc" build --cpu none --no-cuda --jobs many swiglu -o "$out"
 
 # Vectors that do not fit: which line of the file says so, and what the cell would have.
 wrong_vectors() { # SIZES, what check and run say
@@ -559,12 +559,12 @@ expect 1 "a name has at most 128 characters; this one has 129" "$cellc" emit "$d
 for name in m m_ref M; do
     sed "s/math/$name/" "$dir/math.cell" >"$dir/$name.cell"
 done
-expect 2 "both would write m_ref.c, as the reference of a cell is called NAME_ref" "$cellc" build "$dir/m.cell" "$dir/m_ref.cell" --name b -o "$dir/m"
-expect 2 "--name m_ref: the reference of the cell m is called so" "$cellc" build "$dir/m.cell" "$dir/M.cell" --name m_ref -o "$dir/m"
-expect 0 "libb.so" "$cellc" build "$dir/m.cell" "$dir/M.cell" --name b --no-cuda -o "$dir/m"
+expect 2 "both would write m_ref.c, as the reference of a cell is called NAME_ref" "$cellc" build --cpu none "$dir/m.cell" "$dir/m_ref.cell" --name b -o "$dir/m"
+expect 2 "--name m_ref: the reference of the cell m is called so" "$cellc" build --cpu none "$dir/m.cell" "$dir/M.cell" --name m_ref -o "$dir/m"
+expect 0 "libb.so" "$cellc" build --cpu none "$dir/m.cell" "$dir/M.cell" --name b --no-cuda -o "$dir/m"
 printf '#include "m.h"\n#include "M.h"\nM_sizes a; m_sizes b;\n' >"$dir/both.c"
 holds "headers of names that differ in case only" cc -fsyntax-only -Iruntime -I"$dir/m" "$dir/both.c"
-expect 2 "--name math: math.h would hide a header" "$cellc" build e0 e1 --name math -o "$dir/math"
+expect 2 "--name math: math.h would hide a header" "$cellc" build --cpu none e0 e1 --name math -o "$dir/math"
 mkdir -p "$dir/mine" && printf 'fn twice(x) = 2 * x;\n' >"$dir/mine/mine.cell"
 printf 'import "std.cell";\nimport "mine.cell";\ncell c { dim D; input x[D]; output y[D]; y[d] = twice(l2norm(x)[d]); }\n' >"$dir/c.cell"
 expect 0 " passed, 0 failed" "$cellc" check "$dir/c.cell" --import-dir "$dir/mine"
@@ -647,7 +647,7 @@ sed -n '/^```c$/,/^```$/p' docs/c.md | grep -v '^```' >"$dir/shown"
 holds "the program of docs/c.md compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$dir/generated" -Iruntime "$dir/shown.c"
 
 # The program of one screen learns what it is to learn, as its head says that it is built.
-"$cellc" build specs/gru.cell --no-cuda -o "$dir/train" >"$dir/said" 2>&1
+"$cellc" build --cpu none specs/gru.cell --no-cuda -o "$dir/train" >"$dir/said" 2>&1
 holds "examples/train compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -O2 -I"$dir/train" -Iruntime -o "$dir/train/train" \
     examples/train/train.c -L"$dir/train" -lgru -lm -Wl,-rpath,"$dir/train" ${SAN:+-fsanitize=address,undefined}
 "$dir/train/train" >"$dir/said" 2>&1

@@ -29,7 +29,7 @@ cell leak {
 }
 CELL
 spec=$dir/two.cell:leak
-expect 0 "" "$cellc" build "$spec" "$spec:dtype=bf16" "$spec:D=3,H=4" --name both --no-cuda -o "$dir"
+expect 0 "" "$cellc" build --cpu none "$spec" "$spec:dtype=bf16" "$spec:D=3,H=4" --name both --no-cuda -o "$dir"
 both=$dir/libboth.so
 
 expect 0 "3 cells" "$cellc" inspect "$both"
@@ -59,6 +59,10 @@ else
     fail "inspect --json"
 fi
 
+expect 0 "" "$cellc" build "$spec" --no-cuda -o "$dir/portable"
+[[ $(uname -m) == x86_64 ]] && levels="kernels, for x86-64-v2, x86-64-v3, x86-64-v4" || levels="kernels, for"
+expect 0 "$levels" "$cellc" inspect "$dir/portable/libleak.so"
+expect 2 "--cpu takes portable, native or none, not 'mine'" "$cellc" build "$spec" --cpu mine
 expect 0 "" "$cellc" build "$spec" --no-cuda --cpu native -o "$dir/native"
 expect 0 "CPU        " "$cellc" inspect "$dir/native/libleak.so"
 says "kernels, for "
@@ -76,7 +80,7 @@ int main(void) {
     return 0;
 }
 C
-expect 0 "" "$cellc" build "$dir/two.cell:leak" --no-cuda -o "$dir/one"
+expect 0 "" "$cellc" build --cpu none "$dir/two.cell:leak" --no-cuda -o "$dir/one"
 expect 0 "" ${CC:-cc} -I"$dir/one" -Iruntime "$dir/ask.c" -L"$dir/one" -lleak -Wl,-rpath,"$dir/one" \
     -o "$dir/ask"
 expect 0 "reserve" "$dir/ask"

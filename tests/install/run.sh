@@ -57,7 +57,7 @@ int main(void)
 }
 C
 value="0.0000 1.4621"           # 2 / (1 + exp(-1))
-expect 0 "libswiglu.so" "$to/bin/cellc" build swiglu --no-cuda -o "$dir/my cells"
+expect 0 "libswiglu.so" "$to/bin/cellc" build --cpu none swiglu --no-cuda -o "$dir/my cells"
 line=$(sed -n 's/.*a program links with it by: cc //p' "$said")
 (cd "$dir" && eval "$cc $line") >"$said" 2>&1 && pass || fail "the line of build compiles: $line"
 expect 0 "$value" "$dir/main"
@@ -71,22 +71,22 @@ static_program() { # OUT COMMAND...: builds a static library, and main.c with it
     (cd "$dir" && eval "$cc $line") >"$said" 2>&1 && pass || fail "the line of build --static compiles: $line"
 }
 rm -rf "$dir/my cells"
-static_program libswiglu.a "$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/my cells"
+static_program libswiglu.a "$to/bin/cellc" build --cpu none swiglu --no-cuda --static -o "$dir/my cells"
 [[ ! -e "$dir/my cells/libswiglu.so" ]] && pass || fail "--static makes a shared library too"
-"$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/again" >"$said" 2>&1
+"$to/bin/cellc" build --cpu none swiglu --no-cuda --static -o "$dir/again" >"$said" 2>&1
 cmp "$dir/my cells/libswiglu.a" "$dir/again/libswiglu.a" && pass || fail "an archive of the same is another"
-expect 0 "libgru.a" "$to/bin/cellc" build gru --no-cuda --static -o "$dir/second"
+expect 0 "libgru.a" "$to/bin/cellc" build --cpu none gru --no-cuda --static -o "$dir/second"
 sed 's/^int main/#include "gru.h"\n&/; s/return 0;/return !gru_instance();/' "$dir/main.c" >"$dir/both.c"
 expect 0 "" eval "$cc -I'$to/include/cellc' -I'$dir/again' -I'$dir/second' '$dir/both.c' \
     '$dir/again/libswiglu.a' '$dir/second/libgru.a' -lm -ldl -o '$dir/both'"
 rm -rf "$dir/my cells" "$dir/again" "$dir/second"
 expect 0 "$value" "$dir/main"
 expect 0 "$value" "$dir/both"
-expect 1 "were not compiled" env AR=/no/ar "$to/bin/cellc" build swiglu --no-cuda --static -o "$dir/second"
+expect 1 "were not compiled" env AR=/no/ar "$to/bin/cellc" build --cpu none swiglu --no-cuda --static -o "$dir/second"
 expect 2 "--static and --kernels-apart exclude each other" \
-    "$to/bin/cellc" build swiglu --static --kernels-apart
+    "$to/bin/cellc" build --cpu none swiglu --static --kernels-apart
 if "$to/bin/cellc" version --verbose | grep -q '^nvcc: /'; then
-    static_program libswiglu.a "$to/bin/cellc" build swiglu --static --archs 90 -o "$dir/second"
+    static_program libswiglu.a "$to/bin/cellc" build --cpu none swiglu --static --archs 90 -o "$dir/second"
     nm "$dir/main" | grep -q ' T cell_cuda_backend' && pass || fail "a static library has the backend of CUDA"
     expect 0 "$value" "$dir/main"
 fi

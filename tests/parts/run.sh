@@ -11,7 +11,7 @@ out=$build/tests/parts
 rm -rf "$out" && mkdir -p "$out"
 libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
 # shellcheck disable=SC2086
-if "$cellc" build linear_act --kernels-apart -o "$out" >/dev/null 2>"$out/log" &&
+if "$cellc" build --cpu none linear_act --kernels-apart -o "$out" >/dev/null 2>"$out/log" &&
     ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -Iruntime -Itests/runtime ${SAN:+-fsanitize=address,undefined} \
         -o "$out/parts" tests/parts/parts.c -Wl,--whole-archive "$build/libcell.a" -Wl,--no-whole-archive $libs -lm -ldl \
         -lpthread 2>>"$out/log"; then

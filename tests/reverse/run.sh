@@ -39,12 +39,12 @@ say "the manifest" '"reverse": false' "$out/e0/e0.json"
 say "the header" 'reverse = true' "$out/e0--reverse/e0.h"
 say "the bindings" '{ "reverse", "true" }' "$out/e0--reverse/e0.c"
 say "the bindings" '{ "reverse", "false" }' "$out/e0/e0.c"
-"$cellc" build specs/e0.cell e0:reverse --name both --no-cuda -o "$out/both" >/dev/null 2>"$out/log" || cat "$out/log"
+"$cellc" build --cpu none specs/e0.cell e0:reverse --name both --no-cuda -o "$out/both" >/dev/null 2>"$out/log" || cat "$out/log"
 say "a library of both" e0_reverse_instance "$out/both/both.c"
 say "its key" 'e0:.*reverse=true,dtype=f32' "$out/both/e0_reverse.c"
 "$cellc" explain specs/e0.cell --reverse >"$out/explain" 2>/dev/null
 say "explain" 'reversed in time' "$out/explain"
-"$cellc" build e0:backwards --no-cuda -o "$out/wrong" 2>"$out/log"
+"$cellc" build --cpu none e0:backwards --no-cuda -o "$out/wrong" 2>"$out/log"
 say "a wrong setting" "^cellc build: expected NAME=VALUE, reverse, lengths or packed after ':', not 'backwards'$" "$out/log"
 
 close

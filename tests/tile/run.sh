@@ -88,7 +88,7 @@ linked() { # PROGRAM of this directory, NAME of an instance that emulate built, 
 # The reference, as a library has it.
 rounded_reference() {
     local dir=$out/rounded_library
-    "$CELLC" build "$here/rounded.cell" --dtype bf16 --no-cuda -o "$dir" >"$out/rounded_library.log" 2>&1 &&
+    "$CELLC" build --cpu none "$here/rounded.cell" --dtype bf16 --no-cuda -o "$dir" >"$out/rounded_library.log" 2>&1 &&
         $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -Dladder_instance=rounded_instance -I"$root/runtime" "$here/rounded.c" \
             -L"$dir" -lrounded -Wl,-rpath,"$dir" -lm -o "$dir/rounded" && "$dir/rounded" 2,5 reference
 }

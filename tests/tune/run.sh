@@ -108,7 +108,7 @@ fi
 # The program that times a candidate links with a library as tune_run.c does it, and says that there is no GPU.
 if [[ $nvcc != none ]] && ! nvidia-smi -L >/dev/null 2>&1; then
     home=${nvcc%/bin/nvcc}
-    expect 0 libe1.so "$CELLC" build e1 --no-cuda -o "$given"
+    expect 0 libe1.so "$CELLC" build --cpu none e1 --no-cuda -o "$given"
     printf 'const void *e1_instance(void), *timed_instance(void);\nconst void *timed_instance(void) { return e1_instance(); }\n' \
         >"$given/glue.c"
     expect 0 "" "$CC" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Iruntime -Ibench \
@@ -190,7 +190,7 @@ expect 0 "cellc: e79: tuned on NVIDIA H200 for $sizes ($given/e79.tune): tile:in
     "$CELLC" emit e79 --dim N=12 -o "$given"
 "$CELLC" emit e79 --dim N=12 --schedule tile:interval=8 -o "$out/forced" >/dev/null
 expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
-expect 0 "tuned on NVIDIA H200 for $sizes" "$CELLC" build e79 --dim N=12 --kernels-apart --archs "80 90" -o "$given"
+expect 0 "tuned on NVIDIA H200 for $sizes" "$CELLC" build --cpu none e79 --dim N=12 --kernels-apart --archs "80 90" -o "$given"
 expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
 expect 0 "a checkpoint of the states every 8 steps" "$CELLC" explain --all e79 --dim N=12 --tuned "$given/e79.tune"
 says "tuned on NVIDIA H200 for $sizes"
