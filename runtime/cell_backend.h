@@ -49,6 +49,7 @@ typedef struct cell_gemm_call {
     double alpha, beta;
     cell_matrix a, b, c;
     int fixed; /* 1: A, 2: B stays as it is while a loop runs (cell_backend.loop) */
+    int mixes; /* of f32, bf16 and f16 any may be multiplied, and written; the sums are in f32 */
 } cell_gemm_call;
 
 typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);

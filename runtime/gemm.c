@@ -12,10 +12,16 @@ static int is_float(cell_dtype dtype) {
     return dtype == CELL_F32 || dtype == CELL_F64 || dtype == CELL_BF16 || dtype == CELL_F16;
 }
 
+static int is_single(cell_dtype dtype) {
+    return is_float(dtype) && dtype != CELL_F64;
+}
+
 static cell_status check_dtypes(const cell_gemm_call *call, cell_error *err) {
     cell_dtype a = call->a.dtype, b = call->b.dtype, c = call->c.dtype;
     int half = a == CELL_BF16 || a == CELL_F16;
     if (is_float(a) && a == b && (c == a || (half && c == CELL_F32)))
+        return CELL_OK;
+    if (call->mixes && is_single(a) && is_single(b) && is_single(c))
         return CELL_OK;
     return cell_fail(
         err, CELL_UNSUPPORTED,

@@ -189,6 +189,7 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
         call.alpha = 0;
     if (run->n_loops && run->ctx->backend->loop)
         call.fixed = is_fixed(run, &gemm->a) | is_fixed(run, &gemm->b) << 1;
+    call.mixes = run->ctx->backend->kind == CELL_BACKEND_CPU;
     status = cell_gemm_check(&call, run->err);
     if (status != CELL_OK)
         return status;

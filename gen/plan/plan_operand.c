@@ -58,7 +58,22 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
 
 Dtype type_of_read(const Plan *p, const Read *r)
 {
-    return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] || p->narrow[r->id] ? p->dtype : p->compute;
+    return r->is_tensor        ? p->m->tensors.data[r->id].dtype
+           : p->rounded[r->id] ? plan_operand_type(p)
+           : p->narrow[r->id]  ? p->dtype
+                               : p->compute;
+}
+
+/* Products on the CPU convert what they pack, so their copies keep the type of the arithmetic. */
+Dtype plan_operand_type(const Plan *p)
+{
+    return p->request->cpu ? p->compute : p->dtype;
+}
+
+static bool same_for_products(const Plan *p, Dtype a, Dtype b)
+{
+    bool single = (narrow(a) || a == DT_F32) && (narrow(b) || b == DT_F32);
+    return a == b || (p->request->cpu && single);
 }
 
 /* What a product of operands of this type gives (cell_gemm). */
@@ -79,7 +94,7 @@ static bool needs_copy(const Plan *p, const Read *r)
 static bool operands_fit(const Plan *p, const Read *a, const Read *b)
 {
     Dtype type = type_of_read(p, a);
-    return type == type_of_read(p, b) && product_type(type) == p->compute && !needs_copy(p, a) && !needs_copy(p, b);
+    return same_for_products(p, type, type_of_read(p, b)) && product_type(type) == p->compute && !needs_copy(p, a) && !needs_copy(p, b);
 }
 
 static bool is_unstored(const Plan *p, const Read *r)
@@ -110,7 +125,7 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
     c.lay_c = layout_of(p, &c.c, true);
     if (!match_gemm(p->m, &c, g))
         return false;
-    if (one_step && type_of_read(p, &c.a) != type_of_read(p, &c.b))
+    if (one_step && !same_for_products(p, type_of_read(p, &c.a), type_of_read(p, &c.b)))
         return false;                 /* no copy was made: all steps together are no product */
     if (p->operands_copied && !operands_fit(p, &c.a, &c.b))
         return false;
@@ -171,7 +186,7 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         Read whole = { .id = pieces[i].array, .nmap = piece.naxes };
         NodeId copy = node_array(m, whole.id, piece.axes, piece.naxes,
                                  intern_f(m->c, "%s.%s.%d", a.name ? a.name : "v",
-                                          dtype_name(st->p->dtype), i),
+                                          dtype_name(plan_operand_type(st->p)), i),
                                  piece.span);
         vec_push(m->arena, &st->copies, copy);
         vec_push(m->arena, &st->of, -1);
@@ -188,7 +203,7 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         NodeId part = node_select(m, guard, node_view(m, copy, map, whole.nmap), node_const(m, 0));
         sum = sum < 0 ? part : node_map2(m, OP_ADD, sum, part);
     }
-    const char *name = intern_f(m->c, "%s.%s", a.name ? a.name : "v", dtype_name(st->p->dtype));
+    const char *name = intern_f(m->c, "%s.%s", a.name ? a.name : "v", dtype_name(plan_operand_type(st->p)));
     return node_array(m, sum, a.axes, a.naxes, name, a.span);
 }
 
@@ -208,7 +223,7 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
     } else {
         const char *name = r->is_tensor ? m->tensors.data[r->id].name : at(st->p, r->id)->name;
         Span span = r->is_tensor ? m->tensors.data[r->id].span : at(st->p, r->id)->span;
-        name = intern_f(m->c, "%s.%s", name ? name : "v", dtype_name(st->p->dtype));
+        name = intern_f(m->c, "%s.%s", name ? name : "v", dtype_name(plan_operand_type(st->p)));
         copy = node_array(m, body, axes, r->nmap, name, span);
     }
     NodeId key = r->is_tensor ? -2 - r->id : r->id;
@@ -223,8 +238,8 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
 static bool wants_copy(const Plan *p, const Read *r)
 {
     if (!r->is_tensor)
-        return narrow(p->dtype);
-    return needs_copy(p, r) || (p->m->tensors.data[r->id].kind == T_DNEXT && narrow(p->dtype));
+        return narrow(plan_operand_type(p));
+    return needs_copy(p, r) || (p->m->tensors.data[r->id].kind == T_DNEXT && narrow(plan_operand_type(p)));
 }
 
 /* A tensor that the spec stores in another type than --dtype: what meets it in a product is not rounded, and where

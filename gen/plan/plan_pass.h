@@ -49,6 +49,7 @@ void round_operands(Plan *p);                            /* copies of what produ
 /* Is the array a product? Then how (in g), and of which two values. one_step: within the walk. */
 bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2]);
 Dtype type_of_read(const Plan *p, const Read *r);        /* as it lies in memory */
+Dtype plan_operand_type(const Plan *p);                  /* of the copies that products read */
 unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME: it is kept per sequence, per step */
 
 /* plan.c */

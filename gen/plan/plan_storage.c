@@ -58,7 +58,7 @@ const Poly *row_count(Plan *p, bool batched, bool timed)
 
 static Dtype type_of_array(const Plan *p, NodeId id)
 {
-    return p->rounded[id] || p->narrow[id] ? p->dtype : p->compute;
+    return p->rounded[id] ? plan_operand_type(p) : p->narrow[id] ? p->dtype : p->compute;
 }
 
 void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)
@@ -226,11 +226,11 @@ void carry_storage(Plan *p)
             continue;
         if (f->before[t] < 0)
             f->before[t] = bw->before[t] =
-                add_buffer(p, intern_f(m->c, "%s before each step", m->tensors.data[t].name), p->dtype,
+                add_buffer(p, intern_f(m->c, "%s before each step", m->tensors.data[t].name), plan_operand_type(p),
                            poly_mul(m, bt, tensor_elements(m, t)), true, true);
         for (int d = 0; d < 2; d++)
             p->program[d].node[id] = (Storage){ .home = HOME_RESERVE, .slot = f->before[t], .batched = true,
-                                                .timed = true, .dtype = p->dtype };
+                                                .timed = true, .dtype = plan_operand_type(p) };
     }
 }
 

@@ -263,8 +263,7 @@ class Built:
             names = [name for name in os.listdir(self.path) if name.startswith("lib") and name.endswith(".so")]
             if not names:
                 raise FileNotFoundError(self.path)
-            return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images,
-                           dtype=self.manifest.dtype)
+            return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images)
         from . import prebuilt, tables           # which no other load waits for
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
         self.has_reference, self.why_no_reference = bool(host), f"{compiler.no_cc()}, and {why}"

@@ -32,11 +32,10 @@ def remember(known, key, value):
     known[key] = value
 
 
-def host_backend(dtype):
+def host_backend():
     """Where arrays are in the host's memory: the kernels for the CPU, unless CELL_BACKEND says reference. A
-    library without such kernels runs its reference all the same. Of 16 bits it is the reference: kernels
-    round what products take, as those of a GPU do, and here all arithmetic is in f32."""
-    return REFERENCE if os.environ.get("CELL_BACKEND") == "reference" or dtype in ("bf16", "f16") else CPU
+    library without such kernels runs its reference all the same."""
+    return REFERENCE if os.environ.get("CELL_BACKEND") == "reference" else CPU
 
 
 class OutOfMemory(BackendError, MemoryError):
@@ -44,12 +43,11 @@ class OutOfMemory(BackendError, MemoryError):
 
 
 class Library:
-    def __init__(self, path, instance, images=None, desc=None, kept=None, widen=list, host=None, dtype="f32"):
+    def __init__(self, path, instance, images=None, desc=None, kept=None, widen=list, host=None):
         """images: {number of a GPU: its kernels} where they are not in the library. desc: the address of the
         cell's description where the library has no `instance` that gives it; `kept` is what it lies in.
         widen: makes the sizes that the library takes of those that a call has. host: the library for calls
-        on the host, if it is another. dtype: of the cell, as cellc calls it."""
-        self.dtype = dtype
+        on the host, if it is another."""
         self.path, self.images, self.kept, self.widen, self.host = path, images, kept, widen, host
         self.dll = self.open_library(path)
         self.desc = self.declare(instance, ctypes.c_void_p)() if instance else desc
@@ -117,7 +115,7 @@ class Library:
             nvrtc.load_cublas()
             status = self.create_image(ctypes.byref(ctx), device, self.image(device), why, len(why))
         else:
-            kind = host_backend(self.dtype) if device is None else CUDA
+            kind = host_backend() if device is None else CUDA
             status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
         if status != OK:
             raise BackendError(why.value.decode(errors="replace") or f"no context (status {status})")

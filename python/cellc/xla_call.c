@@ -92,17 +92,14 @@ static XLA_FFI_Error *fail_as(const XLA_FFI_CallFrame *frame, cell_status status
 }
 
 /* As native.py has it. */
-static cell_backend_kind host_backend(const cell_desc *desc) {
+static cell_backend_kind host_backend(void) {
     const char *word = getenv("CELL_BACKEND");
-    int plain = word && strcmp(word, "reference") == 0;
-    for (int i = 0; i < desc->n_bindings; i++)
-        plain |= strcmp(desc->bindings[i].name, "dtype") == 0 && strstr(desc->bindings[i].value, "f16");
-    return plain ? CELL_BACKEND_REFERENCE : CELL_BACKEND_CPU;
+    return word && strcmp(word, "reference") == 0 ? CELL_BACKEND_REFERENCE : CELL_BACKEND_CPU;
 }
 
 static cell_status open_context(const CellcLibrary *library, int device, cell_context **ctx, char *why, size_t room) {
     if (device == HOST)
-        return library->create(ctx, host_backend(library->desc), 0, why, room);
+        return library->create(ctx, host_backend(), 0, why, room);
     if (!library->apart)
         return library->create(ctx, CELL_BACKEND_CUDA, device, why, room);
     if (device < MAX_DEVICES && library->images[device])

@@ -178,6 +178,7 @@ run_all < <(instances)
 # One level of products is enough there.
 one_level="-DCELL_CPU_LEVEL=0 $(printf -- '-Dcell_product_at_%d=cell_product_at_0 ' 1 2 3)"
 for kind in address,undefined thread; do
+    some | grep -qE "${ONLY:-.}" || break
     if set_target "${kind%,*}" "env CELL_BLAS=none ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0" \
         "gcc -g -O1 -fsanitize=$kind -fno-sanitize-recover=all $one_level"; then
         run_all < <(some)
