@@ -120,6 +120,53 @@ static cell_status cpu_launch(void *self, const cell_launch *launch, cell_error 
     return cell_pool_run(run_items, &of, launch->items, launch->grain, launch->smem, threads_of(cpu), err);
 }
 
+/* ---- loops in strands: a thread takes some, and walks all turns */
+
+typedef struct Strands {
+    const cell_strands *loop;
+    cell_cpu_fn function[CELL_MAX_STRANDED];
+    size_t args_bytes;
+} Strands;
+
+/* Scratch memory: each kernel's arguments, whose turn is the thread's own, and what the kernels want. */
+static void run_some_strands(const void *data, int64_t first, int64_t end, void *scratch)
+{
+    const Strands *of = data;
+    const cell_strands *loop = of->loop;
+    cell_kernel_args *args = scratch;
+    void *own = (char *)scratch + of->args_bytes;
+    for (int i = 0; i < loop->n; i++)
+        args[i] = *loop->launches[i].args;
+    for (int64_t turn = loop->from; loop->step > 0 ? turn < loop->to : turn > loop->to; turn += loop->step)
+        for (int i = 0; i < loop->n; i++) {
+            int64_t each = loop->launches[i].items / loop->strands;
+            args[i].t = turn;
+            of->function[i](&args[i], first * each, end * each, own);
+        }
+}
+
+static cell_status cpu_strands(void *self, const cell_strands *loop, cell_error *err)
+{
+    const Cpu *cpu = self;
+    Strands of = { .loop = loop };
+    size_t scratch = 0;
+    double work = 0; /* of a strand and turn, in what is worth a thread's while */
+    for (int i = 0; i < loop->n; i++) {
+        const cell_launch *launch = &loop->launches[i];
+        of.function[i] = function_of(cpu, launch->kernel);
+        if (!of.function[i])
+            return cell_fail(err, CELL_NO_IMAGE, "kernel %s is not in the library for this processor",
+                             launch->kernel->name);
+        scratch = launch->smem > scratch ? launch->smem : scratch;
+        work += (double)(launch->items / loop->strands) / (double)launch->grain;
+    }
+    work *= (double)(loop->to - loop->from) / (double)loop->step;
+    of.args_bytes = (sizeof(cell_kernel_args) * (size_t)loop->n + 63) / 64 * 64;
+    int64_t grain = work < 1 ? (int64_t)(1 / work) + 1 : 1;
+    return cell_pool_run(run_some_strands, &of, loop->strands, grain, of.args_bytes + scratch, threads_of(cpu),
+                         err);
+}
+
 static cell_status cpu_prepare(void *self, const cell_kernel *kernel, size_t smem, cell_error *err)
 {
     (void)smem;
@@ -172,6 +219,7 @@ const cell_backend *cell_cpu_backend(void)
         .gemm = cpu_gemm,
         .launch = cpu_launch,
         .loop = cpu_loop,
+        .strands = cpu_strands,
         .prepare = cpu_prepare,
         .attribute = cpu_attribute,
         .resident = cpu_resident,

@@ -52,6 +52,16 @@ typedef struct cell_gemm_call {
     int mixes; /* of f32, bf16 and f16 any may be multiplied, and written; the sums are in f32 */
 } cell_gemm_call;
 
+#define CELL_MAX_STRANDED 16 /* kernels of a loop in strands */
+
+/* Turns from, from + step, ... before `to` of n launches, whose items are in `strands` equal parts; args.t is the
+ * turn. */
+typedef struct cell_strands {
+    const cell_launch *launches;
+    int n;
+    int64_t strands, from, to, step;
+} cell_strands;
+
 typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);
 
 /* `self` is what create made. Functions return a status and leave the sentence in err. */
@@ -76,6 +86,8 @@ typedef struct cell_backend {
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
     cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */
     void (*loop)(void *self, int begins); /* around the steps of a loop that is no graph; may be NULL */
+    /* All turns of a loop of kernels in strands (cell_loop_op); NULL: turn by turn. */
+    cell_status (*strands)(void *self, const cell_strands *loop, cell_error *err);
     /* Called for every kernel of a call before any work is issued: can it run here? May be NULL. */
     cell_status (*prepare)(void *self, const cell_kernel *kernel, size_t smem, cell_error *err);
     int64_t (*attribute)(void *self, int attribute); /* CELL_ATTR_* */

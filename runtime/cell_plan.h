@@ -193,6 +193,9 @@ typedef struct cell_loop_op {
     cell_expr from, to; /* NULL: 0 */
     int32_t step;
     int32_t n_ops;
+    /* On the CPU, of a loop of kernels: the items of each kernel fall into so many equal parts, side by side, and
+     * nothing that is of one part reads what another writes, whatever the turn; NULL: a turn waits for the one before. */
+    cell_expr strands;
 } cell_loop_op;
 
 /* LIST runs the next n_ops operations. FORMS has them as forms of one piece of work, in order of preference: the first whose

@@ -4,6 +4,7 @@
 #include "run.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -333,6 +334,67 @@ static cell_status run_memory(const cell_run *run, const cell_op *op) {
     return backend->copy(run->ctx->self, to.at, from.at, (size_t)bytes, run->err);
 }
 
+static int64_t n_turns(int64_t from, int64_t to, int64_t step) {
+    int64_t way = step > 0 ? to - from : from - to, each = step > 0 ? step : -step;
+    return way > 0 ? (way + each - 1) / each : 0;
+}
+
+/* The launches of a loop's kernels; n: -1 where one of them is something else, or has places that change with the
+ * turn. */
+static cell_status strand_launches(const cell_run *run, int at, cell_launch *launches, cell_kernel_args *args, int *n) {
+    int end = at + 1 + run->plan->ops[at].u.loop.n_ops;
+    *n = 0;
+    for (int i = at + 1; i < end; i++) {
+        const cell_op *op = &run->plan->ops[i];
+        int here = 0;
+        cell_status status = op->kind == CELL_OP_KERNEL && !op->u.kernel.t ? applies(run, op, &here) : CELL_OK;
+        int changes = op->kind != CELL_OP_KERNEL || op->u.kernel.t || *n == CELL_MAX_STRANDED;
+        for (int k = 0; !changes && k < op->u.kernel.n_refs; k++)
+            changes = op->u.kernel.refs[k].offset != NULL;
+        if (status != CELL_OK || changes) {
+            *n = -1;
+            return status;
+        }
+        if (!here)
+            continue;
+        memset(&args[*n], 0, sizeof *args);
+        launches[*n] = (cell_launch){ .args = &args[*n] };
+        status = kernel_launch(run, op, &launches[*n]);
+        if (status == CELL_OK)
+            status = kernel_args(run, op, &args[*n]);
+        if (status != CELL_OK)
+            return status;
+        if (launches[*n].items > 0)
+            ++*n;
+    }
+    return CELL_OK;
+}
+
+/* The whole loop at once, where its kernels allow it; *done: it is. */
+static cell_status run_strands(cell_run *run, int at, cell_strands *of, int *done) {
+    const cell_loop_op *loop = &run->plan->ops[at].u.loop;
+    cell_launch launches[CELL_MAX_STRANDED];
+    cell_kernel_args *args;
+    *done = 0;
+    cell_status status = cell_run_eval(run, loop->strands, 0, &of->strands);
+    if (status != CELL_OK || of->strands < 1)
+        return status;
+    args = malloc(sizeof *args * CELL_MAX_STRANDED);
+    if (!args)
+        return cell_fail(run->err, CELL_OUT_OF_MEMORY, "out of memory for the steps");
+    status = strand_launches(run, at, launches, args, &of->n);
+    of->launches = launches;
+    for (int i = 0; status == CELL_OK && i < of->n; i++)
+        if (launches[i].items % of->strands)
+            status = wrong_plan(run, run->plan->ops[at].name, "a kernel whose items are not in equal strands");
+    if (status == CELL_OK && of->n >= 0) {
+        *done = 1;
+        status = of->n ? run->ctx->backend->strands(run->ctx->self, of, run->err) : CELL_OK;
+    }
+    free(args);
+    return status;
+}
+
 cell_status cell_run_loop(cell_run *run, int at) {
     const cell_op *op = &run->plan->ops[at];
     const cell_loop_op *loop = &op->u.loop;
@@ -350,6 +412,16 @@ cell_status cell_run_loop(cell_run *run, int at) {
                       (long long)to, loop->step, op->flags & CELL_OP_GRAPH ? " as a graph" : "");
     run->n_loops = level + 1;
     const cell_backend *backend = run->text ? NULL : run->ctx->backend;
+    if (backend && backend->strands && loop->strands && run->ctx->verbose < 2 && n_turns(from, to, loop->step) > 1) {
+        cell_strands of = { .from = from, .to = to, .step = loop->step };
+        int done;
+        run->loop[level] = from;
+        status = run_strands(run, at, &of, &done);
+        if (done || status != CELL_OK) {
+            run->n_loops = level;
+            return status;
+        }
+    }
     if (backend && backend->loop)
         backend->loop(run->ctx->self, 1);
     for (int64_t i = from; status == CELL_OK && (loop->step > 0 ? i < to : i > to); i += loop->step) {

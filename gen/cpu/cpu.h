@@ -19,9 +19,9 @@ typedef struct CpuKernel {
     const Formula *scratch; /* bytes that a thread has for itself; NULL: none */
 } CpuKernel;
 
-/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most.
- * ROWS: rows of single elements that are one item. */
-enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_ROWS = 256, CPU_COLUMNS = 256 };
+/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most; STRAND: where
+ * steps go by pieces of rows. ROWS: rows of single elements that are one item. */
+enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_STRAND = 512, CPU_ROWS = 256, CPU_COLUMNS = 256 };
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
  * launches need. A group has at most two. */
@@ -58,6 +58,13 @@ const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
  * call out of it; true: it may store to scratch memory then, elements of at most 8 bytes at the
  * variable's places. */
 bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
+
+/* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes; NULL: one
+ * step's kernels wait for those of the one before. elements_apart: they are pieces of rows, else sequences. */
+const Formula *cpu_strands(Plan *p, const Program *pr);
+bool cpu_elements_apart(const Plan *p, const Program *pr);
+/* Items of a MAP group's kernel. */
+const Formula *cpu_map_items(Plan *p, const Program *pr, const Group *g);
 
 void cpu_map(Kernel *k, CpuKernel *out, Buf *text);
 void cpu_row(Kernel *k, CpuKernel *out, Buf *text);

@@ -2,6 +2,7 @@
  * order of preference, and the loop of kernels, where none of these may. In: what the plan has of them, and
  * their forms. */
 #include "base/mutate.h"
+#include "cpu/cpu.h"
 #include "emit_plan.h"
 
 static void print_op(Print *e, const Form *f, const char *when)
@@ -77,9 +78,11 @@ static void print_loop(Print *e)
         return;
     const char *from = back ? emit_poly_expr(e, poly_sub(m, T, one)) : emit_poly_expr(e, poly_const(m, 0));
     const char *to = back ? emit_poly_expr(e, minus) : emit_poly_expr(e, T);
+    const Formula *strands = e->cpu ? cpu_strands(e->p, e->pr) : NULL;
+    const char *apart = strands ? intern_f(m->c, ".strands = %s, ", emit_expr(e, strands)) : "";
     const char *head = intern_f(m->c, ".kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,\n"
-                                      "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = ",
-                                from, to, back ? -1 : 1);
+                                      "      .u.loop = { .from = %s, .to = %s, .step = %d, %s.n_ops = ",
+                                from, to, back ? -1 : 1, apart);
     emit_close(e, &loop, "steps", head);
 }
 

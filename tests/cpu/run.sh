@@ -32,6 +32,9 @@ gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
 deltaproduct --dtype f32 --dim N=5 --dim V=7 --dim M=3 | 2,3,2 1,40,1
 swiglu --dtype bf16 | 2,3,5,7 20,4,96,128
+hgrn --dtype f32 | 2,3,7 1,1,40 3,9,1100
+s5 --dtype f32 --lengths --reverse | 2,5,3,4
+mamba1 --dtype f16 | 2,3,5
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
 END
@@ -45,6 +48,7 @@ lstm --dtype f32 | 2,3,5,7 20,4,96,128
 gated_delta --dtype f16 --dim N=9 --dim V=20 | 2,3,2
 layernorm --dtype f32 | 9,40,300
 embedding --dtype f32 | 2,30,5,6
+hgrn --dtype f32 | 3,9,1100
 END
 }
 
