@@ -158,7 +158,8 @@ static cell_status cpu_strands(void *self, const cell_strands *loop, cell_error 
             return cell_fail(err, CELL_NO_IMAGE, "kernel %s is not in the library for this processor",
                              launch->kernel->name);
         scratch = launch->smem > scratch ? launch->smem : scratch;
-        work += (double)(launch->items / loop->strands) / (double)launch->grain;
+        int64_t each = launch->items / loop->strands;
+        work += (double)each / (double)launch->grain;
     }
     work *= (double)(loop->to - loop->from) / (double)loop->step;
     of.args_bytes = (sizeof(cell_kernel_args) * (size_t)loop->n + 63) / 64 * 64;

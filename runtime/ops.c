@@ -107,7 +107,7 @@ static int64_t reach(const cell_matrix *matrix, int64_t rows, int64_t cols, int6
 
 static cell_status operand(const cell_run *run, const char *op, const cell_operand *from, int64_t rows,
                            int64_t cols, int64_t batch, cell_matrix *to) {
-    Place place;
+    Place place = { 0 };
     cell_status status = locate(run, op, &from->at, &place);
     if (status == CELL_OK)
         status = cell_run_eval(run, from->row, 1, &to->row_stride);
@@ -391,6 +391,7 @@ static cell_status run_strands(cell_run *run, int at, cell_strands *of, int *don
         *done = 1;
         status = of->n ? run->ctx->backend->strands(run->ctx->self, of, run->err) : CELL_OK;
     }
+    of->launches = NULL;
     free(args);
     return status;
 }
@@ -532,7 +533,7 @@ cell_status cell_run_ops(cell_run *run, int first, int count) {
 }
 
 static cell_status prepare_one(const cell_run *run, const cell_op *op) {
-    cell_launch launch;
+    cell_launch launch = { 0 };
     cell_status status = kernel_launch(run, op, &launch);
     if (status != CELL_OK || launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0)
         return status;

@@ -181,7 +181,6 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
     Node a = *at(st->p, array);
     NodeId sum = -1;
     for (int i = 0; i < n; i++) {
-        const Node *v = at(st->p, pieces[i].read);
         Node piece = *at(st->p, pieces[i].array);
         Read whole = { .id = pieces[i].array, .nmap = piece.naxes };
         NodeId copy = node_array(m, whole.id, piece.axes, piece.naxes,
@@ -191,7 +190,7 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         vec_push(m->arena, &st->copies, copy);
         vec_push(m->arena, &st->of, -1);
         const IxExpr *map[64];
-        v = at(st->p, pieces[i].read);
+        const Node *v = at(st->p, pieces[i].read);
         for (int k = 0; k < whole.nmap; k++)
             map[k] = v->kind == N_VIEW ? v->map[k] : ix_index(m, v->axes[k]);
         /* The guard of the piece: its range within the whole, or within a row of it. */
