@@ -9,6 +9,7 @@
 #include "base/toolkit.h"
 #include "commands/commands.h"
 #include "pipeline.h"
+#include "plan/plan.h"
 
 #define CELLC_VERSION "0.2.0"
 
@@ -85,6 +86,13 @@ static void print_passes(const char *title, const Pass *pass)
         printf("  %-18s %s\n", pass->name, pass->what);
 }
 
+static void print_plan_passes(void)
+{
+    printf("passes on its plan, of which a dump has the IR in front:\n");
+    for (const PlanPass *pass = plan_passes; pass->name; pass++)
+        printf("  %-18s %s\n", pass->name, pass->what);
+}
+
 static int cmd_help(int argc, char **argv)
 {
     if (argc < 2) {
@@ -94,6 +102,7 @@ static int cmd_help(int argc, char **argv)
     if (strcmp(argv[1], "passes") == 0) {
         print_passes("the way to the reference C (cellc emit --kind c):", reference_passes);
         print_passes("the way to CUDA:", fast_passes);
+        print_plan_passes();
         print_passes("the same in chunks of steps:", cut_passes);
         return 0;
     }

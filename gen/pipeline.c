@@ -76,9 +76,18 @@ static bool has_pass(const Pass *passes, const char *name)
     return false;
 }
 
+static bool has_plan_pass(const char *name)
+{
+    for (const PlanPass *p = plan_passes; p->name; p++)
+        if (strcmp(p->name, name) == 0)
+            return true;
+    return false;
+}
+
 bool pass_exists(const char *name)
 {
-    return has_pass(reference_passes, name) || has_pass(fast_passes, name) || has_pass(cut_passes, name);
+    return has_plan_pass(name) || has_pass(reference_passes, name) || has_pass(fast_passes, name) ||
+           has_pass(cut_passes, name);
 }
 
 /* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is
@@ -126,6 +135,14 @@ static void dump_kernels(Compiler *c, const char *path, Buf *out)
         kir_dump(p->kernels->data[i], out);
 }
 
+/* A plan, those for other calls, and those for smaller GPUs. */
+static void dump_plans(const Plan *p, Buf *out)
+{
+    for (; p; p = p->smaller)
+        for (const Plan *q = p; q; q = q->other)
+            buf_f(out, "%s", q->dump.len ? q->dump.data : "");
+}
+
 int dump_spec(Compiler *c, const char *path)
 {
     Buf out = { .arena = c->arena };
@@ -135,6 +152,9 @@ int dump_spec(Compiler *c, const char *path)
             fmt_ast(c, parse_source(c, file), true, &out);
     } else if (strcmp(c->dump_after, "kernels") == 0) {
         dump_kernels(c, path, &out);
+    } else if (has_plan_pass(c->dump_after)) {
+        const Module *m = compile(c, path, front_passes);
+        dump_plans(m ? cuda_plan(m, m->name) : NULL, &out);
     } else {
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
                              : has_pass(fast_passes, c->dump_after)    ? fast_passes

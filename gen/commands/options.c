@@ -56,7 +56,8 @@ static const OptionSpec compile_table[] = {
     { "--diagnostics", "FORM", OPT_STRING, NULL,
       "what goes to standard error: text (default), or json, an object per line" },
     { "-W", "KIND", OPT_STRING, NULL, "-Wno-performance: nothing about what is slow" },
-    { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
+    { "--dump-after", "PASS", OPT_STRING, NULL,
+      "print the program or its plan after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };
 
@@ -373,13 +374,7 @@ static int take_value(const CommandHelp *help, Compiler *c, const OptionSpec *ro
  * said otherwise. */
 static const char *path_word(Compiler *c, const char *word)
 {
-    char *path;
-    if (word[0] != '-' && word[0] != '@')
-        return word;
-    path = arena_alloc(c->arena, strlen(word) + 3);
-    memcpy(path, "./", 2);
-    strcpy(path + 2, word);
-    return path;
+    return word[0] == '-' || word[0] == '@' ? intern_f(c, "./%s", word) : word;
 }
 
 static bool takes_path(const OptionSpec *row)

@@ -255,6 +255,11 @@ const IxExpr *ir_history_place(Module *m, TensorId history, const IxExpr *step);
 NodeId ir_history_source(const Module *m, TensorId history);
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */
 Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with diags when it is not IR */
+/* The same of a module that was planned: attempts may have left nodes that no root needs, equal ones and sums with a
+ * name among them. */
+Module *ir_parse_tried(Compiler *c, const char *text, size_t len);
+const Poly *ir_parse_size(Module *m, const char *text,
+                          size_t len); /* as poly_print prints it; NULL: it is none */
 void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */
 
 /* Which root an array is, and of which tensor; ROOT_NONE: it is none. */

@@ -23,6 +23,8 @@ typedef struct Reader {
     Module *m;
     const char *text, *at, *end;
     int file;                     /* of the text itself */
+    bool quiet; /* the caller says what is wrong */
+    bool tried; /* attempts at a plan may have left nodes that no root needs */
     bool failed;
     int depth;
     NameMap dims, index_by_name, tensor_by_name;  /* -> number + 1 */
@@ -40,10 +42,11 @@ static void fail(Reader *r, const char *from, const char *fmt, ...)
     if (r->failed)
         return;
     r->failed = true;
+    if (r->quiet)
+        return;
     va_list ap;
     va_start(ap, fmt);
-    char text[300];
-    vsnprintf(text, sizeof text, fmt, ap);
+    const char *text = arena_text(r->c->arena, fmt, ap);
     va_end(ap);
     const char *to = r->at > from ? r->at : from + (from < r->end && *from != '\n');
     Span s = { r->file, (uint32_t)(from - r->text), (uint32_t)(to - r->text) };
@@ -976,17 +979,24 @@ static void line_node(Reader *r)
     expect_number(r, m->nodes.len, "node");
     expect(r, '=');
     read_content(r, k);
+    const char *name = NULL;
     if (peek(r, '"')) {
-        if (k->n.kind != N_ARRAY)
+        if (k->n.kind != N_ARRAY && !r->tried)
             fail(r, here(r), "only an array has a name");
-        k->n.name = read_string(r);
+        name = read_string(r);
     }
+    k->n.name = k->n.kind == N_ARRAY ? name : NULL;
     if (!r->failed)
         limit_axes(r, k, from);
     if (r->failed)
         return;
     int before = m->nodes.len;
     NodeId id = node_build(m, k->n);
+    if (m->nodes.len == before && r->tried) {
+        const Node same = m->nodes.data[id];
+        vec_push(m->arena, &m->nodes, same);
+        id = before;
+    }
     if (m->nodes.len == before) {
         fail(r, from, "the same value as %%%d: equal values are one node", id);
         return;
@@ -997,6 +1007,7 @@ static void line_node(Reader *r)
     const CallSite *chain = read_via(r);
     m->nodes.data[id].span = span;
     m->nodes.data[id].chain = chain;
+    m->nodes.data[id].name = name;
 }
 
 /* ---- roots ---- */
@@ -1112,9 +1123,19 @@ static int text_source(Compiler *c, const char *text, size_t len)
     return source_add(c, "IR", text, len);
 }
 
-Module *ir_parse(Compiler *c, const char *text, size_t len)
+const Poly *ir_parse_size(Module *m, const char *text, size_t len)
 {
-    Reader r = { .c = c, .text = text, .at = text, .end = text + len };
+    Reader r = { .c = m->c, .m = m, .text = text, .at = text, .end = text + len, .quiet = true };
+    for (int i = 0; i < m->dims.len; i++)
+        map_put(m->arena, &r.dims, m->dims.data[i], (void *)(intptr_t)(i + 1));
+    const Poly *size = read_poly(&r);
+    skip(&r);
+    return r.failed || r.at < r.end ? NULL : size;
+}
+
+static Module *parse_module(Compiler *c, const char *text, size_t len, bool tried)
+{
+    Reader r = { .c = c, .text = text, .at = text, .end = text + len, .tried = tried };
     r.file = text_source(c, text, len);
     r.m = module_new(c, intern(c, ""));
     for (int i = 0; i < IX_FIRST; i++)
@@ -1144,4 +1165,14 @@ Module *ir_parse(Compiler *c, const char *text, size_t len)
     }
     module_at(r.m, r.m->span, NULL);
     return r.failed ? NULL : r.m;
+}
+
+Module *ir_parse(Compiler *c, const char *text, size_t len)
+{
+    return parse_module(c, text, len, false);
+}
+
+Module *ir_parse_tried(Compiler *c, const char *text, size_t len)
+{
+    return parse_module(c, text, len, true);
 }

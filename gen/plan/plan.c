@@ -1,54 +1,11 @@
-/* plan.c: the fast path's decisions, one pass after another (plan_pass.h), and the choice of the schedule. In comes a
- * normalised module with its adjoint; out goes, for each direction, when every array is computed (once, before, during
- * or after the walk over time), by which kernel or product, where it lies and what backward finds saved. It is
- * guaranteed that every array is computed before it is read and that nothing is left for the emitters to decide. The
- * reasons are written down for `cellc explain`. */
+/* plan.c: the choice of the schedule. In comes a normalised module with its adjoint; out goes its plan, which the
+ * passes of plan_passes.c make: for each direction, when every array is computed (once, before, during or after the
+ * walk over time), by which kernel or product, where it lies and what backward finds saved. It is guaranteed that
+ * every array is computed before it is read and that nothing is left for the emitters to decide. The reasons are
+ * written down for `cellc explain`. */
 #include <string.h>
 
 #include "plan_pass.h"
-
-/* A root that other arrays read gets a copy as the root, so that a root is only ever written. */
-static NodeId split_root(Plan *p, NodeId root, const bool *read)
-{
-    if (root < 0 || !read[root])
-        return root;
-    Node n = *at(p, root);
-    return node_array(p->m, root, n.axes, n.naxes, n.name, n.span);
-}
-
-static void mark_reads(const Plan *p, NodeId id, bool *seen, bool *read)
-{
-    if (id < 0 || seen[id])
-        return;
-    seen[id] = true;
-    for (int i = 0; i < at(p, id)->nargs; i++) {
-        NodeId a = at(p, id)->args[i];
-        if (at(p, a)->kind == N_ARRAY)
-            read[a] = true;
-        mark_reads(p, a, seen, read);
-    }
-}
-
-static void split_roots(Plan *p)
-{
-    Module *m = p->m;
-    int n = m->nodes.len;
-    bool *seen = plan_alloc(p, 1, n), *read = plan_alloc(p, 1, n);
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        for (int k = 0; k < ROOT_COUNT; k++)
-            mark_reads(p, m->roots.data[t].of[k], seen, read);
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        for (int k = 0; k < ROOT_LAST; k++) {
-            NodeId root = m->roots.data[t].of[k];
-            bool carried = k == ROOT_NEXT || k == ROOT_INIT;
-            if (carried && (root < 0 || !plan_reduces(p, root)))
-                continue;
-            if (carried)
-                read[root] = true;
-            m->roots.data[t].of[k] = split_root(p, root, read);
-        }
-    }
-}
 
 const char *plan_suffix(Calls calls)
 {
@@ -65,73 +22,6 @@ const Plan *plan_of(const Plan *first, Calls calls)
     return p ? p : first;
 }
 
-/* As far as they are planned. */
-static bool refuses_steps(Plan *p)
-{
-    for (int d = 0; p->schedule->refuses_step && d < 2 && !p->refused; d++)
-        p->refused = p->schedule->refuses_step(p, &p->program[d]);
-    return p->refused != NULL;
-}
-
-static void plan_directions(Plan *p)
-{
-    find_past_values(p);
-    if (p->schedule->begin)
-        p->schedule->begin(p);
-    Phasing f = phasing(p, FORWARD, NULL);
-    bool *stored = stored_arrays(p, &f), *wanted = plan_alloc(p, 1, p->n_nodes);
-    Phasing b = phasing(p, BACKWARD, stored);
-    if (find_unstored(p, &f, &b)) {
-        f = phasing(p, FORWARD, NULL);
-        stored = stored_arrays(p, &f);
-        b = phasing(p, BACKWARD, stored);
-    }
-    if (make_anew(p, &f, &b, stored))
-        b = phasing(p, BACKWARD, stored);
-    Phasing *both[2] = { &f, &b };
-    if (refuses_steps(p))
-        return;
-    for (int d = 0; d < 2; d++) {
-        tensor_storage(p, &p->program[d]);
-        root_storage(p, &p->program[d]);
-    }
-    carry_storage(p);
-    if (p->schedule->place)
-        p->schedule->place(p, &f, &b, wanted);
-    for (int d = 1; d >= 0; d--) {
-        mark_cats(p, both[d]);
-        mark_short_sums(p, both[d]);
-        make_groups(p, both[d]);
-        if (p->schedule->refuses_groups && (p->refused = p->schedule->refuses_groups(p, &p->program[d])))
-            return;                           /* the rest would be planned for nothing */
-        if (!p->request->cpu) {
-            join_sums_apart(both[d]);
-            join_columns(p, both[d]);
-        }
-        add_products(p, both[d], wanted);
-        if (d == FORWARD)
-            for (NodeId id = 0; id < p->n_nodes; id++)
-                if (wanted[id])
-                    give_storage(p, &p->program[d], id, true, false);
-        next_storage(p, both[d], &b, wanted);
-        store_read_values(p, both[d], wanted);
-        finish_cats(p, &p->program[d]);
-        find_wanted(p, both[d]);
-    }
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        if (wanted[id])
-            p->program[BACKWARD].node[id] = p->program[FORWARD].node[id];
-    find_rings(p, &f);
-    find_written_rounded(p);
-    for (int d = 1; d >= 0 && p->schedule->add_walk; d--)
-        p->schedule->add_walk(p, both[d]);
-    for (int d = 0; d < 2; d++) {
-        finish_groups(p, &p->program[d]);
-        name_kernels(p, &p->program[d]);
-    }
-    refuses_steps(p);
-}
-
 bool steps_multiply(const Program *pr)
 {
     for (int i = 0; i < pr->groups.len; i++)
@@ -140,31 +30,9 @@ bool steps_multiply(const Program *pr)
     return false;
 }
 
-static int64_t block_memory(const Plan *p)
-{
-    int64_t most = 0;
-    for (int d = 0; d < 2; d++)
-        for (int i = 0; i < p->program[d].groups.len; i++) {
-            const Group *g = &p->program[d].groups.data[i];
-            int64_t bytes = g->kind == G_WALK ? g->walk->smem : g->smem;
-            most = bytes > most ? bytes : most;
-        }
-    return most;
-}
-
 /* ---- which schedule ---- */
 
-/* Why schedules were refused, by their numbers in the table; NULL: they were not, or not tried. */
-typedef struct Refusals { const Reason **why; } Refusals;
-
-static const Reason *refused(const Refusals *r, const Schedule *s)
-{
-    return r->why[schedule_number(s)];
-}
-
-/* A line for each schedule that was refused. Before a plan is made: for those that every plan tells of; once
- * it is made: for those that decide by the plan (Schedule.tells). */
-static void tell_refusals(Plan *p, const Refusals *r, bool made)
+void tell_refusals(Plan *p, const Refusals *r, bool made)
 {
     for (const Schedule *const *s = schedule_order; *s; s++)
         if (*s != p->schedule && refused(r, *s) && (made ? (*s)->tells && (*s)->tells(p) : !(*s)->tells))
@@ -187,25 +55,8 @@ static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Sch
     return p;
 }
 
-/* What comes behind the choice of the schedule. */
-static void finish(Plan *p, const Refusals *r)
-{
-    if (p->schedule->find_walks)
-        p->schedule->find_walks(p);
-    else
-        put_time_first(p);
-    name_kernels(p, &p->program[BACKWARD]);       /* its phases may have changed */
-    if (!p->request->cpu) {
-        find_parts(p);
-        find_fused(p);
-    }
-    warn_of_schedule(p, r->why);
-    warn_of_values(p);
-    ir_verify(p->m, "plan");
-}
-
-/* Of packed sequences, a step has another row in each, and not each has it. */
-static const Reason *refuses_packed(const Module *m, const Schedule *s)
+/* A step has another row in each sequence, and not each has it. */
+const Reason *refuses_packed(const Module *m, const Schedule *s)
 {
     if (module_starts(m) < 0)
         return NULL;
@@ -241,27 +92,10 @@ static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const
     if (v->why)
         return NULL;
     p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
-    split_roots(p);
-    own_slices(p);
-    round_operands(p);
-    for (int d = 0; d < 2; d++)
-        p->program[d].node = plan_alloc(p, sizeof *p->program[d].node, p->n_nodes);
-    plan_directions(p);
-    p->block_memory = block_memory(p);
-    for (;;) {
-        *v = p->schedule->settle ? p->schedule->settle(p) : (Verdict){ 0 };
-        if (!v->why || request->schedule || !p->schedule->plans_as_next)
-            break;
-        r->why[schedule_number(p->schedule)] = v->why;
-        p->schedule = *++s;
-    }
-    if (!v->why)
-        v->why = refuses_packed(m, p->schedule);
-    if (v->why)
-        return NULL;
-    tell_refusals(p, r, true);
-    finish(p, r);
-    return p;
+    Planning planning = { .p = p, .order = s, .refusals = r };
+    bool taken = plan_run_passes(&planning);
+    *v = planning.verdict;
+    return taken ? p : NULL;
 }
 
 /* A schedule that has arrays of its own form leaves those of the others as they were. */

@@ -1,5 +1,5 @@
-/* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where
- * it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_*.c print. */
+/* plan.h: what the fast path decides before anything is printed. The passes of plan_passes.c say when a value is
+ * computed, where it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_*.c print. */
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
@@ -331,6 +331,8 @@ typedef struct Program {
     void *beside; /* likewise, of walks beside the module */
     Vec(Parts *) parts;
     bool *in_products;            /* per node: a product gives it, or reads it */
+    bool *in_place; /* per node: of BACKWARD, made where it is read: its pieces lie elsewhere, or it is a
+                                   * short sum for the steps */
 } Program;
 
 struct Kir;
@@ -367,8 +369,7 @@ struct Plan {
                                    * a read, lies; or NULL */
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
-    bool operands_copied;         /* the copies that products take are made */
-    bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
+    bool operands_copied; /* the copies that products take are made */
     bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
     bool *unstored; /* per node: made where it is read, as that costs less than memory; NULL: not
                                    * known yet */
@@ -395,6 +396,7 @@ struct Plan {
     Calls calls;                  /* tile: that the plan is for */
     Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
     Buf reasons;                  /* lines for cellc explain */
+    Buf dump; /* --dump-after: its text behind that pass; empty where it is none of plan_passes */
     Kernels *kernels;             /* of the instance's plans, those that were built so far; while they are
                                    * printed */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
@@ -405,6 +407,18 @@ struct Plan {
 const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
 const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
 Plan *plan_make(Module *m, const Request *request);
+/* plan_passes.c: the passes that make one, in their order; --dump-after takes their names. */
+struct Planning;
+typedef struct PlanPass {
+    const char *name;
+    void (*run)(struct Planning *s);
+    const char *what; /* what the plan has then, for the help */
+} PlanPass;
+extern const PlanPass plan_passes[]; /* a row with a NULL name ends it */
+/* plan_text.c: as text, as that pass left it; plan_read.c: the plan that a text is of, with its pass, or NULL and what
+ * is wrong. */
+void plan_print(const Plan *p, const char *pass, Buf *out);
+Plan *plan_read(Compiler *c, const char *text, size_t len, const char **pass, const char **wrong);
 /* Walks of a direction, in their order: those beside the module, by level, and that of the module's own
  * states, which is first in forward and last in backward. */
 int plan_walk_count(const Plan *p);

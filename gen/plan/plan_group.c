@@ -347,7 +347,7 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
         cheap_sum(p, at(p, id)->args[0], 4))
         return true;
     int left = 64;
-    return p->is_alias[id] || p->in_place[id] ||
+    return p->is_alias[id] || pr->in_place[id] ||
            (pr->phase[id] == PHASE_PARAM && !plan_reduces(p, id) && !operand &&
             short_text(p, pr, at(p, id)->args[0], &left));
 }
@@ -414,7 +414,7 @@ void mark_cats(Plan *p, const Phasing *s)
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {
             /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */
-            p->in_place[id] = n > 1 && !root && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
+            s->g->in_place[id] = n > 1 && !root && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
             continue;
         }
         p->is_cat[id] = true;
@@ -445,7 +445,7 @@ void mark_short_sums(Plan *p, const Phasing *s)
         if (s->g->dir == BACKWARD && !p->schedule->on_chip && s->needed[id] && !is_root(p->m, id) &&
             s->g->phase[id] == PHASE_BEFORE && !p->is_alias[id] && !p->is_cat[id] && !p->rounded[id] && !other[id] &&
             !product[id] && !plan_reduces(p, id) && cheap_sum(p, at(p, id)->args[0], 4))
-            p->in_place[id] = true;
+            s->g->in_place[id] = true;
 }
 
 /* The copy of a state that products read is written along with the state itself. */

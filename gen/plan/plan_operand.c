@@ -300,7 +300,6 @@ static void find_aliases_and(Plan *p, const Rounding *st)
     p->rounded = arena_alloc(p->m->arena, (size_t)n + 1);
     p->narrow = arena_alloc(p->m->arena, (size_t)n + 1);
     p->is_cat = arena_alloc(p->m->arena, (size_t)n + 1);
-    p->in_place = arena_alloc(p->m->arena, (size_t)n + 1);
     for (int i = 0; st && i < st->copies.len; i++)
         p->rounded[st->copies.data[i]] = true;
     for (NodeId id = 0; id < n; id++)

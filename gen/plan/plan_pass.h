@@ -1,6 +1,5 @@
-/* plan_pass.h: what the passes of the planner (plan_*.c) share. plan.c calls them in this order: operands,
- * values over the past, phases, groups, columns, storage, wanted gradients, shapes, time before batch. Beside
- * them, only schedules include this: what the printers may ask is in plan.h. */
+/* plan_pass.h: what the passes of the planner (plan_*.c) share. plan_passes.c has them in their order. Beside them,
+ * only schedules include this: what the printers may ask is in plan.h. */
 #ifndef CELLC_PLAN_PASS_H
 #define CELLC_PLAN_PASS_H
 
@@ -30,6 +29,27 @@ typedef struct Phasing {
     Heads *heads;                 /* per node */
 } Phasing;
 
+/* Why schedules were refused, by their numbers in the table; NULL: they were not, or not tried. */
+typedef struct Refusals {
+    const Reason **why;
+} Refusals;
+
+static inline const Reason *refused(const Refusals *r, const Schedule *s)
+{
+    return r->why[schedule_number(s)];
+}
+
+/* An attempt at a plan, and what its passes leave for those behind them. */
+typedef struct Planning {
+    Plan *p;
+    const Schedule *const *order; /* the schedule, with those that are tried behind it */
+    Refusals *refusals;
+    Phasing of[2]; /* from `phases` on: FORWARD, BACKWARD */
+    bool *stored; /* likewise: per node, forward arrays that backward finds in memory */
+    bool *wanted; /* from `arguments` on: per node, those of them that it reads */
+    Verdict verdict; /* from `settle` on */
+} Planning;
+
 static inline const Node *at(const Plan *p, NodeId id)
 {
     return &p->m->nodes.data[id];
@@ -54,6 +74,20 @@ unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME:
 
 /* plan.c */
 bool steps_multiply(const Program *pr);                  /* has a step a product as a separate group? */
+/* A line for each schedule that was refused. Before a plan is made: for those that every plan tells of; once it is
+ * made: for those that decide by the plan (Schedule.tells). */
+void tell_refusals(Plan *p, const Refusals *r, bool made);
+const Reason *refuses_packed(const Module *m, const Schedule *s); /* packed sequences; NULL: it takes them */
+
+/* plan_passes.c: runs all of them on s->p. false: the schedule does not take the cell (s->verdict). */
+bool plan_run_passes(Planning *s);
+
+/* plan_verify.c: what does not hold behind that pass, or NULL. uses: per node of a direction that has a phase, what it
+ * reads. */
+const char *plan_verify(const Plan *p, const char *pass, const Uses *const uses[2]);
+
+/* plan_roots.c */
+void split_roots(Plan *p);
 
 /* plan_rounded.c */
 void find_rounded(Plan *p);                              /* p->narrow */
@@ -67,6 +101,8 @@ void find_past_values(Plan *p);                          /* p->past, p->passes *
 
 /* plan_phase.c */
 Uses plan_uses(const Plan *p, NodeId array);
+/* Per node that has a phase in the direction. */
+Uses *direction_uses(Plan *p, Direction dir);
 Phasing phasing(Plan *p, Direction dir, const bool *stored);      /* fills the program's phases */
 bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, in this direction */
 bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
@@ -79,7 +115,7 @@ bool stands_in_front(const Plan *p, const Program *forward, NodeId array);
 bool crosses_blocks(const Phasing *s, NodeId array);     /* no block of the walk has all that it is made of; sets its heads */
 
 /* plan_group.c */
-void mark_cats(Plan *p, const Phasing *s);               /* p->is_cat, p->in_place */
+void mark_cats(Plan *p, const Phasing *s); /* p->is_cat, in_place */
 void mark_short_sums(Plan *p, const Phasing *s);         /* sums that are printed where they are read */
 void make_groups(Plan *p, const Phasing *s);
 bool is_root(const Module *m, NodeId id);

@@ -378,6 +378,20 @@ static void read_through(Phasing *s)
     }
 }
 
+Uses *direction_uses(Plan *p, Direction dir)
+{
+    Phasing s = { .p = p, .g = &p->program[dir] };
+    s.needed = plan_alloc(p, sizeof *s.needed, p->n_nodes);
+    s.uses = plan_alloc(p, sizeof *s.uses, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s.g->phase && s.g->phase[id] != PHASE_NONE) {
+            s.needed[id] = true;
+            s.uses[id] = plan_uses(p, id);
+        }
+    read_through(&s);
+    return s.uses;
+}
+
 Phasing phasing(Plan *p, Direction dir, const bool *stored)
 {
     Program *g = &p->program[dir];

@@ -245,7 +245,7 @@ expect 1 "error" "$cellc" explain --dim N=99999999999999999999 $spec
 expect 0 "cell e79" "$cellc" explain -- $spec
 expect 0 "N=32" "$cellc" explain --dim=N=32 --dim N=16 --dim N=32 $spec
 expect 0 "bias=input" "$cellc" explain --set bias=input $spec
-for p in parse lower differentiate simplify; do
+for p in parse lower differentiate simplify roots phases fused; do
     expect 0 "S" "$cellc" emit --dump-after $p $spec
 done
 
