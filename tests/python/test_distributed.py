@@ -1,5 +1,5 @@
-"""Several processes: DistributedDataParallel and FSDP2 give the gradients of one process (distributed.py), over gloo on the
-CPU, or over NCCL where there are two GPUs."""
+"""Several processes: DistributedDataParallel, FSDP2, split steps and split heads give what one process does
+(distributed.py), over gloo on the CPU, or over NCCL where there are two GPUs."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "distributed.
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "steps", "heads"])
 def test_gradients_of_two_processes(way):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
