@@ -12,10 +12,12 @@
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
 #   tune        cellc tune for the workloads with a choice (ONLY=regex): what each candidate took; NAME.tune in DIR/tune
+#   multi       examples/train_multi over NCCL, for a machine with several GPUs: the same losses, and times (SIZES)
 #   package     the parts from here on, which are about the Python package
 #   python      its tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k, LIMIT in seconds)
 #   load        how long E79 takes to load, compiled by nvcc and by NVRTC and from the cache (ARGS)
-#   distributed DDP and FSDP2 over NCCL, one process for each GPU (GPUS); on a machine with one, over gloo on the CPU
+#   distributed DDP, FSDP2, split steps and split heads over NCCL, one process for each GPU (GPUS, WAYS); on a machine with
+#               one, over gloo on the CPU
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   jax         cells in JAX programs on the GPU
 #   throughput  examples/throughput.py: five cells in a language model of 50 million params
@@ -109,11 +111,27 @@ load() {
 distributed() {
     local gpus way
     gpus=${GPUS:-$(python3 -c 'import torch; print(max(torch.cuda.device_count(), 2))')}
-    for way in ddp fsdp; do
+    for way in ${WAYS:-ddp fsdp steps heads}; do
         CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python NCCL_NVLS_ENABLE=0 timeout 200 python3 -W ignore \
             -m torch.distributed.run --standalone --nproc-per-node "$gpus" tests/python/distributed.py "$way" || return 1
     done
-    echo "$gpus processes: 2 passed, 0 failed"
+    echo "$gpus processes: $(wc -w <<<"${WAYS:-ddp fsdp steps heads}") passed, 0 failed"
+}
+
+multi() {
+    local -x NCCL_HOME=${NCCL_HOME:-$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)}
+    local gpus out=$work/multi sizes=${SIZES:--B 64 -T 512 -H 1024} options
+    gpus=$(nvidia-smi -L | wc -l)
+    GPU=1 bash tests/train_multi/run.sh || return 1
+    build/cellc build specs/gru.cell --dtype f64 --archs "${arch#sm_}" -o "$out" >/dev/null || return 1
+    # shellcheck disable=SC2086
+    gcc -O2 -D_GNU_SOURCE -I"$out" -Iruntime -I/usr/local/cuda/include ${NCCL_HOME:+-I$NCCL_HOME/include} -o "$out/train_multi" \
+        examples/train_multi/{train_multi,ranks_nccl}.c -L"$out" -lgru -L/usr/local/cuda/lib64 \
+        ${NCCL_HOME:+-L$NCCL_HOME/lib -Wl,-rpath,$NCCL_HOME/lib} -lcudart -l:libnccl.so.2 -lm -lpthread -Wl,-rpath,"$out" || return 1
+    for options in "-n 1" "-n $gpus" "-n $gpus -l" "-n $gpus -s time -p 4"; do
+        # shellcheck disable=SC2086
+        NCCL_NVLS_ENABLE=0 "$out/train_multi" $options $sizes -u 10 | tail -n 2
+    done
 }
 
 nvrtc() { PYTHONPATH=python timeout 200 python3 tests/python/nvrtc_on_gpu.py; }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # examples/train_multi: several ranks have the loss of one, with the batch split and with the steps split, as threads
 # of the CPU, and over NCCL where there are two GPUs; without, ranks_nccl.c is compiled where NCCL's header is. In:
-# BUILD, CELLC, CC, SAN; GPU=1: only what takes GPUs (scripts/on_gpu.sh). Ends with "N passed, N failed".
+# BUILD, CELLC, CC, SAN; NCCL_HOME: where include/nccl.h and lib/libnccl.so.2 are, if not with CUDA; GPU=1: only
+# what takes GPUs (scripts/on_gpu.sh). Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build}
@@ -52,20 +53,23 @@ if [[ -z ${GPU:-} ]]; then
     holds=$(awk '/^update/ { if (!first) first = $4; last = $4 } END { print last < first / 20 }' "$said")
     if [[ $holds == 1 ]]; then pass; else fail "it does not learn"; fi
 fi
+export NCCL_NVLS_ENABLE=0
 toolkit=$(dirname "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")
-if ! echo '#include <nccl.h>' | $cc -I"$toolkit/include" -fsyntax-only -x c - 2>/dev/null; then
+nccl="-I$toolkit/include ${NCCL_HOME:+-I$NCCL_HOME/include}"
+# shellcheck disable=SC2086
+if ! echo '#include <nccl.h>' | $cc $nccl -fsyntax-only -x c - 2>/dev/null; then
     echo "ranks over NCCL: skipped, there is no nccl.h"
     skipped=1
 elif ((gpus < 2)); then
     # shellcheck disable=SC2086
-    expect 0 "" $cc $flags -I"$toolkit/include" -c -o "$dir/nccl.o" $example/ranks_nccl.c
+    expect 0 "" $cc $flags $nccl -c -o "$dir/nccl.o" $example/ranks_nccl.c
     echo "ranks over NCCL: compiled; running them is skipped, as two GPUs are needed"
     skipped=1
 else
     expect 0 "" "$cellc" build specs/gru.cell --dtype f64 -o "$dir"
     # shellcheck disable=SC2086
-    expect 0 "" $cc $flags -I"$toolkit/include" -o "$dir/nccl" $example/train_multi.c $example/ranks_nccl.c -L"$dir" -lgru \
-        -L"$toolkit/lib64" ${NCCL_LIB:+-L"$NCCL_LIB" -Wl,-rpath,"$NCCL_LIB"} -lcudart -lnccl -lm -lpthread \
+    expect 0 "" $cc $flags $nccl -o "$dir/nccl" $example/train_multi.c $example/ranks_nccl.c -L"$dir" -lgru \
+        -L"$toolkit/lib64" ${NCCL_HOME:+-L$NCCL_HOME/lib -Wl,-rpath,$NCCL_HOME/lib} -lcudart -l:libnccl.so.2 -lm -lpthread \
         -Wl,-rpath,"$dir"
     more="-n_$gpus"
     compare "$dir/nccl"
