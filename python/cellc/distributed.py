@@ -1,13 +1,14 @@
-"""One sequence over several processes of torch.distributed (context parallelism): each has a part of the steps.
+"""One sequence over several processes of torch.distributed (context parallelism): each has some of the steps.
 
     rank, world = dist.get_rank(), dist.get_world_size()
     share = x.chunk(world, dim=1)[rank]
     y, state = cellc.distributed.split_steps(cell, share, parts=world)
 
-A process takes the states from the one before it, and in backward gives it their gradients; nothing is approximated, so
-that any cell can be split, linear in its states or not. The gradients of the params are each process's share: their sum
-over the processes is the gradient. The batch goes in `parts` one behind another: a process works on the second part while
-the next one has the first. With P parts and R processes, P/(P + R - 1) of the time is work."""
+A process takes the states from the one before it, and in backward gives it their gradients; nothing is
+approximated, so that any cell can be split, linear in its states or not. The gradients of the params are each
+process's share: their sum over the processes is the gradient. The batch goes in `parts` one behind another: a
+process works on the second part while the next one has the first. With P parts and R processes, P/(P + R - 1)
+of the time is work."""
 
 import torch
 import torch.distributed as dist
@@ -65,8 +66,10 @@ def bytes_of(tensor):
 
 def final_states(cell, inputs, state, t0, named):
     """What the states are behind these inputs, on the device meta: shapes and types."""
+
     def bare(value):
         return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value
+
     inputs, named = [bare(x) for x in inputs], {name: bare(value) for name, value in named.items()}
     if isinstance(cell, Op):
         return cell(*inputs, state=state, t0=t0, **named)[1]
@@ -93,20 +96,23 @@ def joined(results, dim):
 def split_steps(cell, /, *inputs, state=None, parts=1, group=None, **named):
     """This process's share of the steps of a cell: (outputs, states behind its steps).
 
-    cell: a module or a functional cell. inputs, named: as in a call of it; of every input [B, T, …] the steps of this
-    process, equally many in each, in the order of the ranks (of a reversed cell too, whose last rank goes first). state:
-    in front of the whole sequence; it counts in the first process, which gives it its gradient. parts: into how many the
-    batch is cut. group: the processes; all by default. The states that are returned are those of the whole sequence in
-    the last process.
+    cell: a module or a functional cell. inputs, named: as in a call of it; of every input [B, T, …] the steps
+    of this process, equally many in each, in the order of the ranks (of a reversed cell too, whose last rank
+    goes first). state: in front of the whole sequence; it counts in the first process, which gives it its
+    gradient. parts: into how many the batch is cut. group: the processes; all by default. The states that are
+    returned are those of the whole sequence in the last process.
 
-    Backward has to run through the outputs in every process: one that has no loss calls it on (y * 0).sum(). It is
-    Tensor.backward, as torch.autograd.grad goes only where its own inputs are, and so past what other processes want."""
+    Backward has to run through the outputs in every process: one that has no loss calls it on (y * 0).sum().
+    It is Tensor.backward, as torch.autograd.grad goes only where its own inputs are, and so past what other
+    processes want."""
     if not isinstance(cell, (Cell, Op)):
         raise TypeMismatch(f"split_steps takes a cell that cellc made, not a {type(cell).__name__}")
     manifest = cell.instance.manifest
     if manifest.data["lengths"]:
-        raise TypeMismatch(f"{manifest.name}: sequences of several lengths have no equal shares of steps; load the cell "
-                           "without lengths=True")
+        raise TypeMismatch(
+            f"{manifest.name}: sequences of several lengths have no equal shares of steps; load the cell "
+            "without lengths=True"
+        )
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     order = -1 if manifest.data["reverse"] else 1
     place = rank if order == 1 else world - 1 - rank
@@ -119,7 +125,9 @@ def split_steps(cell, /, *inputs, state=None, parts=1, group=None, **named):
     batch = 0 if cell.batch_first else 1
     cut = [x.chunk(parts, batch) for x in inputs[:count]]
     if any(len(c) != parts or c[0].shape != c[-1].shape for c in cut):
-        raise ShapeError(f"{manifest.name}: a batch of {inputs[0].shape[batch]} cannot be cut into {parts} equal parts")
+        raise ShapeError(
+            f"{manifest.name}: a batch of {inputs[0].shape[batch]} cannot be cut into {parts} equal parts"
+        )
     rest = inputs[count:]
     steps = inputs[0].shape[1 - batch]
     first = place * steps if manifest.counts_steps or manifest.grows else None
