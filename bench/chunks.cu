@@ -41,7 +41,8 @@ template <int D, bool Corrected, int Decay> struct Cell {
     typedef cell_bf16 Part;
     typedef cell_bf16 Store;
     static constexpr int rows = 64, keys = D, values = VALUES(D), additions = 1, reads = 1,
-                         corrected = Corrected, known = 1, before = 0, decay = Decay, stages = STAGES,
+                         corrected = Corrected, known = 1, before = 0, decay = Decay, together = 1,
+                         stages = STAGES,
                          rest_keys = Decay != 2               ? D
                                      : Corrected == (D == 64) ? 64
                                                               : 32,

@@ -42,6 +42,14 @@
 //     rest_threads     of its blocks: 128, or 256 or 512 where rows are 64
 //     stages           chunks that a walk has in shared memory at a time, where Real is float: 1 to 3
 //     decay            0: none, 1: a number, 2: a number per key
+//     together         rows of one update: 1, 2, 4, 8 or 16. What they add with a w, and reads before them, are
+//                      of S in front of the first of them; the gates of the others are 1
+
+// Row t of a chunk: the first row of its update, in front of which a w and reads before it see S.
+template <class M> __host__ __device__ constexpr int cell_chunk_front(int t)
+{
+    return t - t % M::together;
+}
 
 // Vectors of the rows of a head: element k of row t stands at (t * row + k * element) of Real or of Store.
 struct cell_rows {

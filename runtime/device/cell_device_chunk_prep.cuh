@@ -14,14 +14,17 @@
 //     tot[b]   = those of a block
 //     pair[t, s] = a_(s+1) ... a_t, in one block     G[t, s] = pre[t] tot ... tot suf[s], in two
 //
-// A read behind the row takes G[t, s] and s <= t; a read before it, and w, take G[t-1, s] and s < t.
+// A read behind the row takes G[t, s] and s <= t; a read before it, and w, take G[t-1, s] and s < t. Where
+// several rows are one update, t stands for the first of them.
 #ifndef CELL_DEVICE_CHUNK_PREP_CUH
 #define CELL_DEVICE_CHUNK_PREP_CUH
 
 enum { CELL_CHUNK_SLAB = 16 }; // keys that are in shared memory at a time
 
 // Windows of Width gates in a row: 1, or those of a slab of keys.
-template <class R, int Rows, int Width> struct cell_chunk_windows {
+template <class M, int Width> struct cell_chunk_windows {
+    typedef typename M::Real R;
+    static constexpr int Rows = M::rows;
     static constexpr int blocks = Rows / CELL_CHUNK_BLOCK;
     cell_smem<R> gate, start, end, pre, suf,
         tot; // [rows][Width], start [rows + 1][Width], tot [blocks][Width]
@@ -79,7 +82,8 @@ template <class R, int Rows, int Width> struct cell_chunk_windows {
     {
         if (!before)
             return pre[t * Width + k];
-        return t % CELL_CHUNK_BLOCK ? (R)pre[(t - 1) * Width + k] : (R)1;
+        const int first = cell_chunk_front<M>(t);
+        return first % CELL_CHUNK_BLOCK ? (R)pre[(first - 1) * Width + k] : (R)1;
     }
     // From behind s to the start of the block of row t, a later one than that of s.
     __device__ __forceinline__ R back(int t, int s, int k) const
@@ -93,7 +97,7 @@ template <class R, int Rows, int Width> struct cell_chunk_windows {
     __device__ __forceinline__ R pair(int t, int s, int k, bool before) const
     {
         R run = 1;
-        for (int j = s + 1; j <= t - (before ? 1 : 0); j++)
+        for (int j = s + 1; j < (before ? cell_chunk_front<M>(t) : t + 1); j++)
             run *= gate[j * Width + k];
         return run;
     }
@@ -107,7 +111,7 @@ template <class M> struct cell_chunk_plain_prep {
     typedef cell_chunk_record<M> record;
     static constexpr int C = M::rows, pitch = C + 1, slab = CELL_CHUNK_SLAB, slab_pitch = slab + 1;
     static constexpr bool by_key = M::decay == 2;
-    typedef cell_chunk_windows<R, C, by_key ? slab : 1> windows;
+    typedef cell_chunk_windows<M, by_key ? slab : 1> windows;
 
     __host__ __device__ static constexpr int64_t smem()
     {
@@ -198,7 +202,7 @@ template <class M> struct cell_chunk_plain_prep {
         for (int n = cell_thread(); n < C * CELL_CHUNK_BLOCK; n += CELL_CHUNK_THREADS) {
             const int t = n / CELL_CHUNK_BLOCK,
                       s = t / CELL_CHUNK_BLOCK * CELL_CHUNK_BLOCK + n % CELL_CHUNK_BLOCK;
-            if (before ? s >= t : s > t)
+            if (before ? s >= cell_chunk_front<M>(t) : s > t)
                 continue;
             R sum = 0;
             for (int k = 0; k < slab; k++)
@@ -226,7 +230,7 @@ template <class M> struct cell_chunk_plain_prep {
         }
         for (int n = cell_thread(); n < C * C; n += CELL_CHUNK_THREADS) {
             const int t = n / C, s = n % C;
-            const bool seen = before ? s < t : s <= t;
+            const bool seen = before ? s < cell_chunk_front<M>(t) : s <= t;
             R v = score[t * pitch + s];
             v *= left_number[t] * right_number[s];
             if constexpr (M::decay == 1)
@@ -293,7 +297,7 @@ template <class M> struct cell_chunk_plain_prep {
             v *= numbers_of[t];
             if constexpr (M::decay != 0)
                 v *= to_end ? window.end[t * width + kept]
-                            : window.start[(t + (before ? 0 : 1)) * width + kept];
+                            : window.start[(before ? cell_chunk_front<M>(t) : t + 1) * width + kept];
             slab_of[t * slab_pitch + k] = v;
         }
         cell_barrier();
@@ -331,7 +335,7 @@ template <class M> struct cell_chunk_plain_prep {
         for (int t = cell_thread(); t < C; t += CELL_CHUNK_THREADS) {
             R n = cell_chunk_number<M>(v, rows, t);
             if constexpr (M::decay == 1)
-                n *= to_end ? window.end[t] : window.start[t + (before ? 0 : 1)];
+                n *= to_end ? window.end[t] : window.start[before ? cell_chunk_front<M>(t) : t + 1];
             numbers_of[t] = n;
         }
     }

@@ -275,12 +275,28 @@ template <class M> struct cell_chunk_rester {
     {
         return start_window() + C + 1;
     }
-    // Of a reader of row t: up to t, or to the row before.
+    // The gates of t's block before it.
+    __device__ __forceinline__ R window_before(int t, int k) const
+    {
+        return t % B ? (R)pre()[(t - 1) * gates + k] : (R)1;
+    }
+    // Of a reader of row t: up to t, or to the row before its update.
     __device__ __forceinline__ R front_window(int t, int k, bool before_it) const
     {
-        if (!before_it)
-            return pre()[t * gates + k];
-        return t % B ? (R)pre()[(t - 1) * gates + k] : (R)1;
+        return before_it ? window_before(lead(t), k) : (R)pre()[t * gates + k];
+    }
+    // The first row of t's update.
+    __device__ __forceinline__ static constexpr int lead(int t)
+    {
+        return cell_chunk_front<M>(t);
+    }
+    // The sum of what the rows of an update have, which stand in lanes so far apart.
+    template <int Apart> __device__ __forceinline__ static R sum_update(R v)
+    {
+        CELL_UNROLL
+        for (int i = 1; i < M::together; i *= 2)
+            v += cell_shfl_xor(v, i * Apart);
+        return v;
     }
     __device__ __forceinline__ cell_smem<R> pairs() const
     {
@@ -337,7 +353,7 @@ template <class M> struct cell_chunk_rester {
     }
     __device__ __forceinline__ static constexpr bool sees(int f, int t, int s)
     {
-        return before(f) ? s < t : s <= t;
+        return before(f) ? s < lead(t) : s <= t;
     }
     __device__ __forceinline__ static constexpr bool given(int n)
     {
@@ -524,7 +540,7 @@ template <class M> struct cell_chunk_rester {
     {
         for (int s = cell_thread(); s < C; s += threads) {
             const int block = s / B;
-            R own[B], run = 1, start_run = front_window(s, 0, true), end_run = suf()[s];
+            R own[B], run = 1, start_run = window_before(s, 0), end_run = suf()[s];
             CELL_UNROLL
             for (int i = 0; i < B; i++)
                 own[i] = gate()[block * B + i];
@@ -555,14 +571,14 @@ template <class M> struct cell_chunk_rester {
     {
         if constexpr (by_number) {
             if (s / B == t / B)
-                return pairs()[(before(f) ? t - 1 : t) * (B + 1) + s % B];
+                return pairs()[(before(f) ? lead(t) - 1 : t) * (B + 1) + s % B];
             return front_window(t, 0, before(f)) * (R)between()[t / B * blocks + s / B] * (R)suf()[s];
         }
         return 1;
     }
     __device__ __forceinline__ R from_start(int f, int t) const
     {
-        return by_number ? (R)start_window()[t + (before(f) ? 0 : 1)] : (R)1;
+        return by_number ? (R)start_window()[before(f) ? lead(t) : t + 1] : (R)1;
     }
     __device__ __forceinline__ R to_end(int s) const
     {
@@ -838,16 +854,16 @@ template <class M> struct cell_chunk_rester {
             for (int r = 0; r < 4; r++) {
                 const int t = block * B + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
                 const R numbers = (R)reader_number(f)[t] * (R)column_number(n)[s];
-                R score = 0, made = 0;
-                if (adds <= block && sees(f, t, s)) {
+                R score = 0, made = 0, of_pair = 0; // of_pair: the derivative by a window within the block
+                const bool there = adds <= block && sees(f, t, s);
+                if (there) {
                     const R v = dA.x[0][j][r] * added_number(n, s), window = seen(f, t, s);
                     made = v * raw.x[0][j][r];
                     score = v * numbers * window;
                     if constexpr (by_number) {
                         const R derivative = made * numbers;
                         if (adds == block) {
-                            const cell_smem<R> to = inner() + ((before(f) ? t - 1 : t) * (B + 1) + s % B);
-                            to[0] = (R)to[0] + derivative;
+                            of_pair = derivative;
                         } else {
                             by_row[r / 2] += derivative * (R)suf()[s];
                             by_column[r % 2] += derivative * front_window(t, 0, before(f));
@@ -855,6 +871,9 @@ template <class M> struct cell_chunk_rester {
                     }
                     made *= window;
                 }
+                if constexpr (by_number)
+                    if (adds == block)
+                        put_pair(f, t, s, there, of_pair);
                 dA.x[0][j][r] = score;
                 raw.x[0][j][r] = made;
             }
@@ -879,6 +898,18 @@ template <class M> struct cell_chunk_rester {
         if constexpr (by_number)
             put_earlier(block, from_earlier, before(f));
     }
+    // Those of an update end before it.
+    __device__ __forceinline__ void put_pair(int f, int t, int s, bool there, R derivative)
+    {
+        if (M::together > 1 && before(f)) {
+            derivative = sum_update<4>(derivative);
+            there &= t == lead(t);
+        }
+        if (!there)
+            return;
+        const cell_smem<R> to = inner() + ((before(f) ? lead(t) - 1 : t) * (B + 1) + s % B);
+        to[0] = (R)to[0] + derivative;
+    }
     // Two neighbours' sums over the block's rows.
     __device__ __forceinline__ void put_later(int block, int s, const R (&by_column)[2], R gap)
     {
@@ -901,7 +932,9 @@ template <class M> struct cell_chunk_rester {
             R sum = by_row[h];
             sum += cell_shfl_xor(sum, 1);
             sum += cell_shfl_xor(sum, 2);
-            if (cell_lane() % 4 || (before_it && t % B == 0))
+            if (before_it)
+                sum = sum_update<4>(sum);
+            if (cell_lane() % 4 || (before_it && (t % B == 0 || t != lead(t))))
                 continue;
             const cell_smem<R> to = earlier() + (cell_warp() / square::row_warps * C + t - before_it);
             to[0] = (R)to[0] + sum;
@@ -968,9 +1001,10 @@ template <class M> struct cell_chunk_rester {
     // What a row's reader has of S_0, and what its addition is to dS_C, by their windows.
     __device__ __forceinline__ void take_start(int f, int t, bool there, R derivative)
     {
-        if (there && (!before(f) || t % B)) {
+        const R sum = before(f) ? sum_update<1>(there ? derivative : (R)0) : derivative;
+        if (there && (!before(f) || (t % B && t == lead(t)))) {
             const cell_smem<R> to = earlier() + (before(f) ? t - 1 : t);
-            to[0] = (R)to[0] + derivative * (R)start_window()[t / B * B];
+            to[0] = (R)to[0] + sum * (R)start_window()[t / B * B];
         }
         add_through(through(t / B, -1), there, derivative * front_window(t, 0, before(f)));
     }
@@ -1097,7 +1131,7 @@ template <class M> struct cell_chunk_rester {
             const int row = job / 4, share = job % 4, block = row / B, first = block * B;
             const cell_smem<R> kept =
                 pairs() + (row > 0 ? row - 1 : 0) * (B + 1); // from a row to the one before
-            const R front = front_window(row, 0, true), behind = suf()[row];
+            const R front = window_before(row, 0), behind = suf()[row];
             R sum = block + 1 + share <= blocks ? whole(block, block + 1 + share) * front * behind : (R)0;
             CELL_UNROLL_BY(1)
             for (int t = row + share; t < first + B; t += 4) {

@@ -261,7 +261,8 @@ template <class M> struct cell_chunk_scores {
         float sum[readers][24] = {}; // rows of s, then those from 8 on of s + 8
         CELL_UNROLL_BY(1)
         for (int k = quarter * 2; k < K; k += 8) {
-            float low[2], high[2], run[2] = {}, later[2] = {};
+            // held: as they were in front of the row's update
+            float low[2], high[2], run[2] = {}, later[2] = {}, held[2] = {}, held_later[2] = {};
             cell_load_vec<2>(low, g + (s * wide_pitch + k));
             cell_load_vec<2>(high, g + ((s + 8) * wide_pitch + k));
             CELL_UNROLL
@@ -269,10 +270,14 @@ template <class M> struct cell_chunk_scores {
                 float a[2], f[readers][2];
                 cell_load_vec<2>(a, pre + ((first + t) * key_pitch + k));
                 CELL_UNROLL
+                for (int e = 0; e < 2; e++)
+                    if (t == cell_chunk_front<M>(t))
+                        held[e] = run[e], held_later[e] = later[e];
+                CELL_UNROLL
                 for (int r = 0; r < readers; r++) {
                     cell_load_vec<2>(f[r], place(r < u ? 0 : reader(r - u)) + ((first + t) * wide_pitch + k));
                     if (is_before(r))
-                        add_within(sum[r], t, f[r], run, later);
+                        add_within(sum[r], t, f[r], held, held_later);
                 }
                 CELL_UNROLL
                 for (int e = 0; e < 2; e++) {
@@ -323,7 +328,8 @@ template <class M> struct cell_chunk_scores {
         for (int j = 0; j < tiles; j++) {
             CELL_UNROLL
             for (int half = 0; half < 2; half++) {
-                const int t = row + lane_row(half * 2) - (before ? 1 : 0);
+                const int own_row = row + lane_row(half * 2),
+                          t = before ? cell_chunk_front<M>(own_row) - 1 : own_row;
                 float by[2] = {1, 1};
                 if (!before || (t + 1) % 16 != 0)
                     cell_load_vec<2>(by, table + (t * key_pitch + k + j * 8 + lane_column(0)));
@@ -400,17 +406,18 @@ template <class M> struct cell_chunk_scores {
     {
         const bool inside = block == own();
         float between = 1, row[2];
-        int last[2]; // the row whose gate is the last of the window
+        int last[2], front[2]; // the row whose gate is the last of the window; t, or the first of its update
         if constexpr (M::decay == 1)
             for (int b = block + 1; b < own(); b++)
                 between *= total_of(b);
         CELL_UNROLL
         for (int half = 0; half < 2; half++) {
             const int t = own() * 16 + lane_row(half * 2);
-            last[half] = before && t % 16 != 0 ? t - 1 : t;
+            front[half] = before ? cell_chunk_front<M>(t) : t;
+            last[half] = before && front[half] % 16 != 0 ? front[half] - 1 : t;
             row[half] = number[f * C + t];
             if constexpr (M::decay == 1)
-                if (!inside && !(before && t % 16 == 0))
+                if (!inside && !(before && front[half] % 16 == 0))
                     row[half] *= pre[last[half]];
         }
         CELL_UNROLL
@@ -438,7 +445,7 @@ template <class M> struct cell_chunk_scores {
                     }
                 CELL_UNROLL
                 for (int e = 0; e < 2; e++) {
-                    const bool seen = before ? s + e < t : s + e <= t;
+                    const bool seen = before ? s + e < front[half] : s + e <= t;
                     float &v = sum[tile][half * 2 + e];
                     v = seen ? v * (row[half] * by[e]) * window[e] : 0.0f;
                 }
@@ -703,8 +710,10 @@ template <class M> struct cell_chunk_scores {
         if (t >= C)
             return;
         float n = number[v * C + t];
-        if constexpr (M::decay == 1)
-            n *= to_end ? (float)end[t] : !before ? (float)start[t] : t ? (float)start[t - 1] : 1.0f;
+        if constexpr (M::decay == 1) {
+            const int behind = before ? cell_chunk_front<M>(t) : t + 1; // the window's last gate
+            n *= to_end ? (float)end[t] : behind ? (float)start[behind - 1] : 1.0f;
+        }
         ((float *)(to + at))[t] = n;
     }
 
@@ -715,7 +724,7 @@ template <class M> struct cell_chunk_scores {
                                               bool before) const
     {
         cell_load_vec<each>(v, place(of) + (t * wide_pitch + k));
-        const int row = before ? t - 1 : t; // its gate is the window's last
+        const int row = before ? cell_chunk_front<M>(t) - 1 : t; // its gate is the window's last
         CELL_UNROLL
         for (int e = 0; e < each; e += 4) {
             float outer[4], inner[4] = {1, 1, 1, 1};

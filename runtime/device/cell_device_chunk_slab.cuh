@@ -104,20 +104,22 @@ template <class M> struct cell_chunk_slab {
         CELL_UNROLL
         for (int h = 0; h < 2; h++) {
             const int t = row() + h * 8;
-            const bool none = before_it && t % rows == 0;
+            const int first_of = before_it ? Rest::lead(t) : t;
+            const bool none = before_it && first_of % rows == 0;
             CELL_UNROLL
             for (int j = 0; j < along; j++) {
                 R two[2];
-                cell_load_vec<2>(two, array + ((before_it && !none ? t - 1 : t) * line + key(j)));
+                cell_load_vec<2>(two, array + ((before_it && !none ? first_of - 1 : t) * line + key(j)));
                 x[j][h * 2] = none ? (R)1 : two[0], x[j][h * 2 + 1] = none ? (R)1 : two[1];
             }
         }
     }
     __device__ __forceinline__ R window_of(cell_smem<R> array, int t, int k, bool before_it, int rows) const
     {
-        if (before_it && t % rows == 0)
+        const int first_of = before_it ? Rest::lead(t) : t;
+        if (before_it && first_of % rows == 0)
             return 1;
-        return array[(before_it ? t - 1 : t) * line + k];
+        return array[(before_it ? first_of - 1 : t) * line + k];
     }
     // x = a vector times its numbers.
     __device__ __forceinline__ void get_vector(sums &x, int i) const
@@ -246,7 +248,7 @@ template <class M> struct cell_chunk_slab {
                 const int at = first + from + p;
                 y = (R)rest.flow()[at * line + k] +
                     (from + p + 1 < B ? (R)gate_of(from + p + 1, k)[0] * y : (R)0);
-                dgate[i][p] += y * rest.front_window(at, k, true);
+                dgate[i][p] += y * rest.window_before(at, k);
             }
         });
     }
@@ -283,7 +285,7 @@ template <class M> struct cell_chunk_slab {
             CELL_UNROLL
             for (int p = 0; p < half; p++) {
                 const int at = first + from + p;
-                dgate[i][p] += whole * rest.front_window(at, k, true) * (R)rest.suf()[at * line + k];
+                dgate[i][p] += whole * rest.window_before(at, k) * (R)rest.suf()[at * line + k];
             }
         });
     }
@@ -299,9 +301,10 @@ template <class M> struct cell_chunk_slab {
             return;
         each([&](int j, int e) {
             const int t = row() + e / 2 * 8;
-            if (t % rows) {
+            const R sum = Rest::template sum_update<4>(row_before[j][e]);
+            if (t % rows && t == Rest::lead(t)) {
                 const cell_smem<R> at = rest.flow() + ((t - 1) * line + key(j) + e % 2);
-                at[0] = (R)at[0] + row_before[j][e];
+                at[0] = (R)at[0] + sum;
             }
         });
         cell_warp_barrier();

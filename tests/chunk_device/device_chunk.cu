@@ -12,13 +12,13 @@
 // ---- members ----
 
 template <class RealT, class PartT, int C, int K, int V, int Additions, int Reads, int Corrected, int Known,
-          int Before, int Gates>
+          int Before, int Gates, int Together = 1>
 struct Facts {
     typedef RealT Real;
     typedef PartT Part;
     typedef PartT Store;
     static constexpr int rows = C, keys = K, values = V, additions = Additions, reads = Reads,
-                         corrected = Corrected, known = Known, before = Before, decay = Gates,
+                         corrected = Corrected, known = Known, before = Before, decay = Gates, together = Together,
                          rest_keys = Gates == 0 || K % 32 ? K : sizeof(RealT) == 8 ? 16 : 32,
                          rest_values = Gates == 0 ? 2 * V : V,
                          rest_threads = C < 64 ? 128 : Gates == 2 ? 512 : 256,
@@ -458,7 +458,7 @@ public:
     Run(const char *of, const Case &which) : name(of), c(which), n(which.sizes)
     {
         m = {c.keys,   c.values,  M::additions, M::reads, (Decay)M::decay, M::corrected != 0,
-             M::known, M::before, c.scaled};
+             M::known, M::before, c.scaled, M::together};
         fill();
         const size_t heads = (size_t)(n.batch * n.heads),
                      chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
@@ -563,7 +563,7 @@ template <class M> static void test_member(const char *type, const char *member)
 
 // What is compiled: members and types by their bits.
 #ifndef MEMBERS
-#define MEMBERS 0x3f
+#define MEMBERS 0xff
 #endif
 #ifndef TYPES
 #define TYPES 0xf
@@ -584,6 +584,10 @@ template <class R, class P, int Members> static void test_type(const char *type)
         test_member<Facts<R, P, some, 32, 16, 2, 1, 1, 2, 0, 2>>(type, "correction and write, gates by key");
     if constexpr (Members & 32)
         test_member<Facts<R, P, some, 16, 32, 1, 1, 1, 1, 0, 1>>(type, "gated delta rule");
+    if constexpr (Members & 64)
+        test_member<Facts<R, P, some, 16, 16, 2, 2, 1, 3, 2, 1, 2>>(type, "two corrections at once, a gate");
+    if constexpr (Members & 128)
+        test_member<Facts<R, P, 32, 32, 16, 1, 2, 1, 1, 1, 2, 4>>(type, "four corrections at once, gates by key");
 }
 
 int main()

@@ -16,10 +16,10 @@ fault_type() {
     [[ $1 =~ ^(back_warps|pairs|scores|chain)$ ]] && echo 4 || echo 1
 }
 if [[ -n $full ]]; then
-    for type in 1 2 4 8; do cases 1 63 $type; done
+    for type in 1 2 4 8; do cases 1 255 $type; done
     faults fault_type
 else
-    cases 0 31 1
+    cases 0 95 1
     cases 1 50 4
 fi
 on_gpu 1 2 4 8

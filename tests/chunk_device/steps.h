@@ -8,6 +8,8 @@
 //     S  <- a o S + sum_n c_n d_n'
 //     o_r = q_r' S          of the state before the step or behind it
 //
+// Several steps may be one update: then the S of w, and of reads before, is that in front of the first of them.
+//
 // Each vector is a number times a vector. Rows behind a sequence's length do nothing, and their reads are 0.
 #ifndef CHUNK_DEVICE_STEPS_H
 #define CHUNK_DEVICE_STEPS_H
@@ -23,6 +25,7 @@ struct Member {
     unsigned known;  // bit n: addition n has a z
     unsigned before; // bit r: read r is of the state before the step
     unsigned scaled; // bit i: vector i, in the order of Operands, has a number
+    int together;    // steps of an update
 };
 
 // The operands of all rows, in the order b, t, h, element; a tensor that the member has not is empty. The
@@ -120,6 +123,7 @@ class Walk
                : m.decay == DECAY_NUMBER ? x.decay[row(t)]
                                          : x.decay[row(t) * (size_t)m.keys + (size_t)k];
     }
+    size_t lead(int t) const { return (size_t)(t - t % m.together); }
     double &at(Numbers &s, int k, int v) const { return s[(size_t)(k * m.values + v)]; }
 
 public:
@@ -142,7 +146,7 @@ public:
                     i == 0 && m.corrected ? vector(vector_w(), t) : Numbers((size_t)m.keys, 0.0);
                 for (int v = 0; v < m.values; v++) {
                     for (int k = 0; k < m.keys; k++)
-                        d[(size_t)i][(size_t)v] += w[(size_t)k] * at(s, k, v);
+                        d[(size_t)i][(size_t)v] += w[(size_t)k] * at(states[lead(t)], k, v);
                     d[(size_t)i][(size_t)v] = blur.of(d[(size_t)i][(size_t)v]);
                 }
             }
@@ -163,7 +167,7 @@ public:
                 for (int v = 0; v < m.values; v++) {
                     double sum = 0;
                     for (int k = 0; k < m.keys; k++)
-                        sum += q[(size_t)k] * at(m.before >> r & 1 ? states[(size_t)t] : s, k, v);
+                        sum += q[(size_t)k] * at(m.before >> r & 1 ? states[lead(t)] : s, k, v);
                     to.read[r][row(t) * (size_t)m.values + (size_t)v] = sum;
                 }
             }
@@ -180,6 +184,7 @@ public:
         for (int k = 0; k < m.keys; k++)
             for (int v = 0; v < m.values; v++)
                 at(g, k, v) = from.state[state_at(k, v)];
+        Numbers ahead(g.size(), 0.0); // of the state in front of the update
         for (int t = n.length(b) - 1; t >= 0; t--) {
             read_back(from, to, t, false, g);
             Numbers before = g;
@@ -212,13 +217,17 @@ public:
                 const Numbers w = vector(vector_w(), t);
                 for (int k = 0; k < m.keys; k++)
                     for (int v = 0; v < m.values; v++) {
-                        dw[(size_t)k] += at(states[(size_t)t], k, v) * dd[(size_t)v];
-                        at(before, k, v) += w[(size_t)k] * dd[(size_t)v];
+                        dw[(size_t)k] += at(states[lead(t)], k, v) * dd[(size_t)v];
+                        at(ahead, k, v) += w[(size_t)k] * dd[(size_t)v];
                     }
                 put_vector(to, vector_w(), t, dw);
             }
             g = before;
-            read_back(from, to, t, true, g);
+            read_back(from, to, t, true, ahead);
+            for (size_t i = 0; i < g.size() && (size_t)t == lead(t); i++) {
+                g[i] += ahead[i];
+                ahead[i] = 0;
+            }
             for (double &e : g)
                 e = blur.of(e);
         }
@@ -230,7 +239,7 @@ public:
 private:
     void read_back(const Results &from, Operands &to, int t, bool before, Numbers &g)
     {
-        Numbers &s = states[(size_t)(before ? t : t + 1)];
+        Numbers &s = states[before ? lead(t) : (size_t)(t + 1)];
         for (int r = 0; r < m.reads; r++) {
             if ((m.before >> r & 1) != before)
                 continue;

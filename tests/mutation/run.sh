@@ -120,6 +120,7 @@ last-column      specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 first-update     specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 straight-update  specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2
+every-row        tests/constructs/two_corrections.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 unjoined-segments specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,512,1
 END
 }

@@ -259,13 +259,13 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
     buf_line(out,
              "    static constexpr int rows = %d, keys = %d, values = %d, additions = %d, reads = %d, "
              "corrected = %d, known = %u, "
-             "before = %u, decay = %d, stages = %d, rest_keys = %d, rest_values = %d, "
+             "before = %u, decay = %d, together = %d, stages = %d, rest_keys = %d, rest_values = %d, "
              "rest_threads = %d;",
              s->rows, s->keys, s->values, c->added.len, c->reads.len, c->corrected >= 0, known, before,
              c->decay < 0 ? 0
              : c->by_key  ? 2
                           : 1,
-             s->stages, s->rest_keys, s->rest_values, s->rest_threads);
+             c->together, s->stages, s->rest_keys, s->rest_values, s->rest_threads);
     buf_line(out, "};");
     ChunkFacts f = chunk_facts(p, c, s);
     const struct {

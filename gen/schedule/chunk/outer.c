@@ -284,19 +284,24 @@ static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, ChunkOpe
     return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
 }
 
-/* The update's addition that is number n of a row: the correction is the first where any update has one.
- * NULL: it has none such. */
-static const ChunkAddition *addition_of(const Cut *c, const ChunkUpdate *u, int n)
+/* The update of a row of the step. */
+static const ChunkUpdate *update_of(const Cut *c, int row)
 {
-    int correction = -1, number = c->to->corrected >= 0;
-    for (int i = 0; i < u->additions.len; i++)
-        if (u->additions.data[i].weights.len)
-            correction = i;
-    if (n == 0 && c->to->corrected >= 0)
-        return correction < 0 ? NULL : &u->additions.data[correction];
-    for (int i = 0; i < u->additions.len; i++)
-        if (i != correction && number++ == n)
-            return &u->additions.data[i];
+    return &c->k->updates.data[row / c->to->together];
+}
+
+/* The addition that is number n of a row: the correction is the first where any update has one, each row of an
+ * update has another one; what corrects nothing is of the update's first row. NULL: the row has none such. */
+static const ChunkAddition *addition_of(const Cut *c, int row, int n)
+{
+    const ChunkUpdate *u = update_of(c, row);
+    int corrections = row % c->to->together, number = c->to->corrected >= 0;
+    bool first = corrections == 0, corrects = n == 0 && c->to->corrected >= 0;
+    for (int i = 0; i < u->additions.len; i++) {
+        const ChunkAddition *a = &u->additions.data[i];
+        if (a->weights.len ? corrects && corrections-- == 0 : !corrects && first && number++ == n)
+            return a;
+    }
     return NULL;
 }
 
@@ -310,7 +315,7 @@ static bool take_addition(Cut *c, int n)
     static const char *const names[] = { "column", "known", "weight" };
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < c->to->updates; u++) {
-            const ChunkAddition *a = addition_of(c, &c->k->updates.data[u], n);
+            const ChunkAddition *a = addition_of(c, u, n);
             x[u] = scaled_of(c, !a ? &none : k == 0 ? &a->columns : k == 1 ? &a->known : &a->weights);
         }
         if (!take_operand(c, x, k != 1, intern_f(m->c, "%s_%s%d", state_name(c), names[k], n), to[k]))
@@ -327,9 +332,9 @@ static bool take_decay(Cut *c)
     NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)n);
     bool decays = false;
     for (int u = 0; u < n; u++) {
-        const ChunkUpdate *x = &c->k->updates.data[u];
+        const ChunkUpdate *x = update_of(c, u);
         value[u] = node_const(m, 1);
-        if (x->decays)
+        if (x->decays && (u % c->to->together == 0 || mutate("every-row")))
             value[u] = x->decay[0] < 0 ? node_const(m, 0) : x->decay[0];
         decays |= x->decays;
         c->to->by_key |= x->by_key;
@@ -338,23 +343,36 @@ static bool take_decay(Cut *c)
                                  intern_f(m->c, "%s_decay", state_name(c)), &c->to->decay);
 }
 
-static bool take_updates(Cut *c)
+/* The rows of a step. */
+enum { MAX_TOGETHER = 8 };
+static bool count_rows(Cut *c)
 {
-    int most = 0;
-    for (int u = 0; u < c->to->updates; u++) {
+    ChunkCut *to = c->to;
+    to->together = 1;
+    for (int u = 0; u < c->k->updates.len; u++) {
         const ChunkUpdate *x = &c->k->updates.data[u];
         int corrections = 0;
         for (int i = 0; i < x->additions.len; i++)
             corrections += x->additions.data[i].weights.len > 0;
         if (x->per_value >= 0)
             return refuse(c, "a decay per value");
-        if (corrections > 1)
-            return refuse(c, "several corrections in an update");
-        c->to->corrected = corrections ? 0 : c->to->corrected;
+        if (corrections > MAX_TOGETHER)
+            return refuse(c, "more than 8 corrections in an update");
+        while (to->together < corrections)
+            to->together *= 2;
+        to->corrected = corrections ? 0 : to->corrected;
     }
+    to->updates = c->k->updates.len * to->together;
+    c->row = module_index(c->m, intern(c->m->c, "row"), poly_const(c->m, to->updates));
+    return true;
+}
+
+static bool take_updates(Cut *c)
+{
+    int most = 0;
     for (int u = 0; u < c->to->updates; u++) {
         int n = c->to->corrected >= 0;
-        while (addition_of(c, &c->k->updates.data[u], n))
+        while (addition_of(c, u, n))
             n++;
         most = n > most ? n : most;
     }
@@ -497,9 +515,9 @@ static ChunkVector weight_of(Cut *c, ChunkVector of, const Queries *q, int query
 }
 
 /* The row that the state is read at: before it where that is the step's first state, else behind it. */
-static int row_of(const ChunkPart *x)
+static int row_of(const Cut *c, const ChunkPart *x)
 {
-    return x->update && !mutate("first-update") ? x->update - 1 : 0;
+    return x->update && !mutate("first-update") ? x->update * c->to->together - 1 : 0;
 }
 
 /* Parts of a read at the same state, times the same scale: one read of the walk. */
@@ -519,7 +537,7 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, 
     out->before = x->update == 0;
     for (int u = 0; u < c->to->updates; u++)
         rows[u] = (Scaled){ .scale = 1, .number = -1, .vector = -1 };
-    rows[row_of(x)] = scaled_of(c, &weights);
+    rows[row_of(c, x)] = scaled_of(c, &weights);
     if (!take_operand(c, rows, true, name, &out->weight))
         return false;
     out->given = new_tensor(c, T_INPUT, intern_f(c->m->c, "%s_read%d", state_name(c), c->to->reads.len), axes,
@@ -564,7 +582,7 @@ static bool take_read(Cut *c, const ChunkRead *r)
             given[k] = g.given;
         }
         for (int s = 0; s < r->sums.len; s++) {
-            NodeId x = load_queries(c, given, row_of(&r->parts.data[i]), &q, &r->sums.data[s]),
+            NodeId x = load_queries(c, given, row_of(c, &r->parts.data[i]), &q, &r->sums.data[s]),
                    scale = r->parts.data[i].scale;
             if (scale >= 0 && levels_before(c, scale) < 0)
                 return refuse(c, "a read beside what depends on single elements of another state");
@@ -608,10 +626,8 @@ static bool cut_state(Cut *c)
         (ChunkCut){ .state = k->states[0], .rank = k->rank, .key = k->key, .decay = -1, .corrected = -1 };
     if (k->nstates > 1)
         return refuse(c, "a step in which several states feed one another");
-    c->to->updates = k->updates.len;
-    c->row = module_index(c->m, intern(c->m->c, "row"), poly_const(c->m, k->updates.len));
     take_axes(c);
-    if (!take_updates(c))
+    if (!count_rows(c) || !take_updates(c))
         return false;
     for (int i = 0; i < k->reads.len; i++)
         if (!take_read(c, &k->reads.data[i]))

@@ -6,7 +6,7 @@
  *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
  *
  * with the names of chunk.h, in which every vector is made of three: scale * number * vector. A step has a
- * row for each of its updates. */
+ * row for each of its updates, or, where any has several corrections, a row for each of them. */
 #ifndef CELLC_CHUNK_OUTER_H
 #define CELLC_CHUNK_OUTER_H
 
@@ -34,6 +34,7 @@ typedef struct ChunkCut {
     int level; /* how many walks stand before it, of what its operands read */
     int rank, key;
     int updates; /* of a step: rows */
+    int together; /* rows of an update with several corrections, which all see the state before it; else 1 */
     int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
     int *values, nvalues;         /* likewise */
     const Poly *n_heads, *n_keys, *n_values;
