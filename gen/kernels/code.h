@@ -52,6 +52,8 @@ typedef struct Code {
     /* of the group's axes, by position: ids are shared and rebound in between */
     const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */
+    const KirExpr *step; /* of a kernel that walks over steps by itself: where the step's row lies, as
+                                   * code_time_row says; NULL: the launch says it */
     /* Of packed sequences, the first row of this one, and how many steps it has; else NULL. */
     const KirExpr *first_row, *own_steps;
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */

@@ -302,6 +302,7 @@ void code_split_row(Code *x, const KirExpr *row)
     const KirExpr *t = both && x->first_row ? code_sub(x, row, x->first_row)
                        : both               ? code_binary(x, KB_MOD, row, steps)
                        : timed              ? row
+                       : x->step            ? x->step
                                             : kir_special(x->kir, KP_STEP, 0);
     x->t = code_let(x, "t", timed || one_step ? code_time_row(x, t, 0) : none);
     if (one_step)
