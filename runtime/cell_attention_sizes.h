@@ -15,10 +15,13 @@
 
 enum {
     CELL_ATTENTION_FORWARD, /* y, and the logarithm of each row's sum */
+    CELL_ATTENTION_FEW, /* the same, of a head that has few rows: blocks own 64 */
     CELL_ATTENTION_BACK_ROWS, /* the gradient of queries */
     CELL_ATTENTION_BACK_KEYS, /* the gradients of keys and values */
 
-    CELL_ATTENTION_THREADS = 128,
+    CELL_ATTENTION_THREADS = 128, /* of blocks of dots and combine */
+    CELL_ATTENTION_BOX = 64, /* columns of a box: 128 bytes of 16 bits each */
+    CELL_ATTENTION_BOXES = 128, /* the most elements of a key or a value that lies in boxes */
     CELL_ATTENTION_DOTS_ROWS = 64, /* of a block of cell_attention_dots */
     CELL_ATTENTION_MOST = 256, /* elements of a key or a value */
     CELL_ATTENTION_LEAST_MEMORY =
@@ -26,27 +29,24 @@ enum {
 };
 
 typedef struct cell_attention_shape {
-    int own; /* rows that a block owns: of queries, or keys in CELL_ATTENTION_BACK_KEYS */
+    int threads;
+    int resident; /* blocks that a multiprocessor is to hold, as far as registers go: for launch bounds */
+    int own; /* rows that a block owns: of queries, or keys in CELL_ATTENTION_BACK_KEYS; 16 a warp */
     int others; /* rows of a tile of the other side, which the block goes over */
     int stages; /* tiles of it in shared memory */
     int staged; /* 1: what the block owns is in shared memory, 0: it is read from global memory each time */
+    int boxed; /* 1: rows lie in boxes, as wgmma reads them; 0: with a gap behind each */
     int columns; /* of the sums that a block has in registers */
     int slabs; /* blocks for the same rows, each of which has other columns */
     int smem; /* bytes */
 } cell_attention_shape;
 
-/* Bytes of a row of n elements in shared memory: 16 more, so that the rows of a fragment meet in no bank. */
-CELL_ATTENTION_FUNCTION int cell_attention_row_bytes(int n, int bytes)
-{
-    return n * bytes + 16;
-}
-
 CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention_shape *s, int bytes,
                                                 int keys, int values, int distances)
 {
-    const int real = bytes == 8 ? 8 : 4, forward = kernel == CELL_ATTENTION_FORWARD;
-    const int key = cell_attention_row_bytes(keys, bytes);
-    const int value = cell_attention_row_bytes(forward ? s->columns : values, bytes);
+    const int real = bytes == 8 ? 8 : 4, forward = kernel <= CELL_ATTENTION_FEW;
+    const int gap = s->boxed ? 0 : 16; /* so that the rows of a fragment meet in no bank */
+    const int key = keys * bytes + gap, value = (forward ? s->columns : values) * bytes + gap;
     int n = s->stages * s->others * (key + value);
     if (s->staged)
         n += s->own * (forward ? key : key + value);
@@ -54,7 +54,7 @@ CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention
         n += s->stages * s->others * 2 * real;
     if (distances)
         n += s->own * (s->others + 1) * real;
-    return n;
+    return n + (s->boxed ? 1024 : 0); /* boxes begin at multiples of that */
 }
 
 /* keys, values: padded to multiples of 16; distances: 1 where CELL_ATTENTION_BACK_ROWS sums by distance;
@@ -62,12 +62,19 @@ CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention
 CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel, int bytes, int keys,
                                                                      int values, int distances, int memory)
 {
-    const int all = kernel == CELL_ATTENTION_FORWARD     ? values
+    const int all = kernel <= CELL_ATTENTION_FEW         ? values
                     : kernel == CELL_ATTENTION_BACK_ROWS ? keys
                                                          : keys + values;
     /* Registers bound the columns, and with many columns the tile. */
     const int most = bytes == 8 ? 128 : 256;
-    cell_attention_shape s = { 64, 64, 2, 1, all, 1, 0 };
+    cell_attention_shape s = { 256, all <= 64 ? 2 : 1, 128, 64, 2, 1, 1, all, 1, 0 };
+    if (kernel == CELL_ATTENTION_FEW)
+        s.threads = 128, s.resident *= 2, s.own = 64;
+    s.smem = cell_attention_smem(kernel, &s, bytes, keys, values, distances);
+    if (bytes == 2 && keys % CELL_ATTENTION_BOX == 0 && values % CELL_ATTENTION_BOX == 0 &&
+        keys <= CELL_ATTENTION_BOXES && values <= CELL_ATTENTION_BOXES && s.smem <= memory)
+        return s;
+    s.threads = 128, s.resident = 1, s.own = 64, s.boxed = 0;
     s.slabs = (all + most - 1) / most;
     s.columns = s.slabs > 1 ? most : all;
     if (bytes == 8 || bytes == 4 || s.columns > 192)

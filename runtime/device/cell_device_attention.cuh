@@ -134,8 +134,10 @@ template <class M, int Kernel> struct cell_attention_facts {
     static constexpr cell_attention_shape shape =
         cell_attention_shape_of(Kernel, (int)sizeof(typename M::Store), M::keys, M::values, distances,
                                 M::memory);
-    static constexpr int own = shape.own, others = shape.others, down = own / 64, columns = shape.columns,
-                         slabs = shape.slabs, stages = shape.stages, smem = shape.smem;
+    static constexpr int threads = shape.threads, resident = shape.resident, own = shape.own,
+                         others = shape.others, columns = shape.columns, slabs = shape.slabs,
+                         stages = shape.stages, smem = shape.smem;
+    static constexpr bool boxed = shape.boxed != 0, staged = shape.staged != 0;
 };
 
 // Tiles of a head: rows, or keys of all segments.

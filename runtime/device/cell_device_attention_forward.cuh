@@ -20,40 +20,69 @@ cell_attention_score(const cell_attention<M> &x, typename M::Real dot, const cel
         return M::score(x.uses, dot, pair) * unit;
 }
 
+// The larger one, of two numbers.
+__device__ __forceinline__ float cell_attention_higher(float a, float b)
+{
+    return fmaxf(a, b);
+}
+__device__ __forceinline__ double cell_attention_higher(double a, double b)
+{
+    return fmax(a, b);
+}
+
 // Tiles of keys and values in shared memory, `stages` of them.
 template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     typedef typename M::Store S;
     typedef cell_attention_facts<M, Kernel> F;
-    static constexpr int gap = 16 / (int)sizeof(S), key_pitch = M::keys + gap, value_pitch = Values + gap;
+    typedef cell_attention_matrix<S, F::others, M::keys, F::boxed> Keys;
+    typedef cell_attention_matrix<S, F::others, Values, F::boxed> ValuesOf;
     cell_smem<S> keys, values;
     __device__ __forceinline__ explicit cell_attention_key_stages(unsigned char *&cursor)
-        : keys(cell_carve<S>(cursor, F::stages * F::others * key_pitch)),
-          values(cell_carve<S>(cursor, F::stages * F::others * value_pitch))
+        : keys(cell_carve<S>(cursor, F::stages * Keys::elements)),
+          values(cell_carve<S>(cursor, F::stages * ValuesOf::elements))
     {
     }
-    __device__ __forceinline__ cell_smem<S> key(int stage) const
+    __device__ __forceinline__ Keys key(int stage) const
     {
-        return keys + stage * (F::others * key_pitch);
+        return { keys + stage * Keys::elements };
     }
-    __device__ __forceinline__ cell_smem<S> value(int stage) const
+    __device__ __forceinline__ ValuesOf value(int stage) const
     {
-        return values + stage * (F::others * value_pitch);
+        return { values + stage * ValuesOf::elements };
     }
 
-    // Of the values, those from element `from` on.
+    __device__ __forceinline__ void fetch_keys(const cell_attention<M> &x, int segment, int j, int end,
+                                               int stage) const
+    {
+        const cell_attention_segment<M> &s = x.segment[M::segments > 1 ? segment : 0];
+        cell_attention_fetch<M, F::threads>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
+                                            cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
+    }
+    // Those from element `from` on.
+    __device__ __forceinline__ void fetch_values(const cell_attention<M> &x, int segment, int j, int end,
+                                                 int stage, int from) const
+    {
+        const cell_attention_segment<M> &s = x.segment[M::segments > 1 ? segment : 0];
+        cell_attention_fetch<M, F::threads>(value(stage), s.v, cell_attention_vectors<M>(s.v, x.values),
+                                            cell_attention_key_place<M>(s, s.v), j, end, from, x.values);
+    }
     __device__ __forceinline__ void fetch(const cell_attention<M> &x, int segment, int j, int end, int stage,
                                           int from) const
     {
-        const cell_attention_segment<M> &s = x.segment[segment];
-        cell_attention_fetch<M, F::others, M::keys>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
-                                                    cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
-        cell_attention_fetch<M, F::others, Values>(value(stage), s.v,
-                                                   cell_attention_vectors<M>(s.v, x.values),
-                                                   cell_attention_key_place<M>(s, s.v), j, end, from,
-                                                   x.values);
+        fetch_keys(x, segment, j, end, stage);
+        fetch_values(x, segment, j, end, stage, from);
         cell_cp_async_commit();
     }
 };
+
+// What was copied, or stored by other threads, is there.
+template <class F> __device__ __forceinline__ void cell_attention_arrived()
+{
+    cell_cp_async_wait<0>();
+    if constexpr (cell_attention_by_groups<F>)
+        cell_bulk_fence_shared();
+    cell_barrier();
+}
 
 // Goes over the tiles of a cursor: body(stage) with the tile there, the next one on its way where there are
 // two stages. Calls are made by all threads; skip: tiles that are left out, most: tiles that are taken.
@@ -65,38 +94,37 @@ __device__ __forceinline__ void cell_attention_over(Cursor &cursor, const Stages
     Cursor ahead = cursor;
     if (count == 2 && ahead.there() && most > 0) {
         stages.fetch(x, ahead.segment, ahead.j, ahead.end, 0, from);
-        ahead.next();
+        ahead.next(x);
     }
     CELL_UNROLL_BY(1)
     for (int n = 0; n < most && cursor.there(); n++) {
         const int stage = count == 2 ? n % 2 : 0;
         if (count == 2) {
-            cell_cp_async_wait<0>();
-            cell_barrier();
+            cell_attention_arrived<typename Stages::F>();
             if (n + 1 < most && ahead.there()) {
                 stages.fetch(x, ahead.segment, ahead.j, ahead.end, 1 - stage, from);
-                ahead.next();
+                ahead.next(x);
             }
         } else {
             cell_barrier();
             stages.fetch(x, cursor.segment, cursor.j, cursor.end, 0, from);
-            cell_cp_async_wait<0>();
-            cell_barrier();
+            cell_attention_arrived<typename Stages::F>();
         }
         body(stage);
-        cursor.next();
+        cursor.next(x);
     }
 }
 
-template <class M> struct cell_attention_forward_rows {
+template <class M, int Kernel> struct cell_attention_forward_rows {
     typedef typename M::Real R;
     typedef typename M::Store S;
-    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
-    static constexpr int down = F::down, pitch = M::keys + 16 / (int)sizeof(S);
+    typedef cell_attention_facts<M, Kernel> F;
+    static constexpr int tiles = F::others / 8;
     const cell_attention<M> &x;
-    cell_attention_own<down> own;
-    R y[down][F::columns / 8][4];
-    R high[down][2], sum[down][2]; // the maximum so far; the thread's part of the sum
+    cell_attention_own own;
+    R y[F::columns / 8][4];
+    R high[2], sum[2],
+        scale[2]; // the maximum so far; the thread's part of the sum; what y is to be scaled by
 
     __device__ __forceinline__ cell_attention_forward_rows(const cell_attention<M> &of, int first,
                                                            bool begins)
@@ -104,77 +132,141 @@ template <class M> struct cell_attention_forward_rows {
     {
         cell_attention_clear(y);
         CELL_UNROLL
-        for (int n = 0; n < down * 2; n++) {
-            high[n / 2][n % 2] = (R)-CELL_INF;
-            sum[n / 2][n % 2] = 0;
+        for (int h = 0; h < 2; h++) {
+            high[h] = (R)-CELL_INF;
+            sum[h] = 0;
             if constexpr (M::sink)
                 if (begins) {
-                    high[n / 2][n % 2] = M::sink_score(x.uses, own.i[n / 2][n % 2], own.r[n / 2][n % 2]) *
-                                         (R)1.44269504088896340736;
-                    sum[n / 2][n % 2] = cell_lane() % 4 == 0 ? (R)1 : (R)0;
+                    high[h] = M::sink_score(x.uses, own.i[h], own.r[h]) * (R)1.44269504088896340736;
+                    sum[h] = cell_lane() % 4 == 0 ? (R)1 : (R)0;
                 }
         }
     }
 
-    // Scores become weights; of a softmax less the maximum so far.
-    __device__ __forceinline__ void weigh(R (&s)[down][F::others / 8][4], int segment, int j, int end,
-                                          bool all)
+    // Scores become weights; of a softmax less the maximum so far, which leaves NaN aside: its weight is NaN
+    // anyway. All: all pairs are there, and the highest dot has the highest score where it is the score but
+    // for the scale.
+    template <bool All> __device__ __forceinline__ void weigh(R (&s)[tiles][4], int segment, int j, int end)
     {
-        constexpr int tiles = F::others / 8;
+        constexpr R log2e = (R)1.44269504088896340736;
+        constexpr bool rising = M::scaled && All && F::softmax;
+        const R unit = rising ? x.scale * log2e : (R)1;
         CELL_UNROLL
-        for (int n = 0; n < down * 2; n++) {
-            const int d = n / 2, h = n % 2;
-            R top = high[d][h];
+        for (int h = 0; h < 2; h++) {
+            R top = (R)-CELL_INF;
             CELL_UNROLL
             for (int t = 0; t < tiles * 2; t++) {
-                R &v = s[d][t / 2][h * 2 + t % 2];
-                const int at = j + t / 2 * 8 + cell_lane() % 4 * 2 + t % 2;
-                const cell_attention_pair pair = { own.i[d][h], own.r[d][h], all || at < end ? at : end - 1,
-                                                   segment };
-                const bool there = all || (at < end && M::there(x.uses, pair));
-                v = cell_attention_score<M>(x, v, pair);
-                v = there ? v : F::softmax ? (R)-CELL_INF : (R)0;
-                top = F::softmax && v > top ? v : top;
-                top = F::softmax && v != v ? v : top;
+                R &v = s[t / 2][h * 2 + t % 2];
+                if (!rising) {
+                    const int at = j + t / 2 * 8 + cell_lane() % 4 * 2 + t % 2;
+                    const cell_attention_pair pair = { own.i[h], own.r[h], All || at < end ? at : end - 1,
+                                                       segment };
+                    const bool there = All || (at < end && M::there(x.uses, pair));
+                    v = cell_attention_score<M>(x, v, pair);
+                    v = there ? v : F::softmax ? (R)-CELL_INF : (R)0;
+                }
+                if (F::softmax)
+                    top = cell_attention_higher(top, v);
             }
             if constexpr (F::softmax) {
-                R other = cell_shfl_xor(top, 1);
-                top = other > top || other != other ? other : top;
-                other = cell_shfl_xor(top, 2);
-                top = other > top || other != other ? other : top;
-                const R base = top == (R)-CELL_INF ? (R)0 : top,
-                        scale = cell_attention_power(high[d][h] - base);
-                high[d][h] = top;
+                top = cell_attention_higher(top, cell_shfl_xor(top, 1));
+                top = cell_attention_higher(top, cell_shfl_xor(top, 2));
+                top = cell_attention_higher(high[h], top * unit);
+                const R base = top == (R)-CELL_INF ? (R)0 : top;
+                scale[h] = cell_attention_power(high[h] - base);
+                high[h] = top;
                 R total = 0;
                 CELL_UNROLL
                 for (int t = 0; t < tiles * 2; t++) {
-                    R &v = s[d][t / 2][h * 2 + t % 2];
-                    v = cell_attention_power(v - base);
+                    R &v = s[t / 2][h * 2 + t % 2];
+                    v = cell_attention_power(v * unit - base);
                     total += v;
                 }
-                sum[d][h] = sum[d][h] * scale + total;
-                CELL_UNROLL
-                for (int t = 0; t < F::columns / 8 * 2; t++)
-                    y[d][t / 2][h * 2 + t % 2] *= scale;
+                sum[h] = sum[h] * scale[h] + total;
             }
         }
     }
 
-    template <class LoadQ>
-    __device__ __forceinline__ void add(LoadQ load_q, cell_smem<S> keys, cell_smem<S> values, int width,
-                                        int segment, int j, int end, bool all)
+    template <class Cursor> __device__ __forceinline__ void weigh(R (&s)[tiles][4], const Cursor &at)
     {
-        constexpr int gap = 16 / (int)sizeof(S);
-        R s[down][F::others / 8][4];
-        cell_attention_clear(s);
-        cell_attention_add<S, false, M::keys, F::others, down>(s, load_q, keys, M::keys + gap);
-        weigh(s, segment, j, end, all);
-        cell_attention_add<S, true, F::others, F::columns, down>(
-            y,
-            [&](typename cell_attention_fragments<S>::A &a, int d, int term) {
-                cell_attention_fragments<S>::take_a(a, &s[d][term / 8]);
-            },
-            values, F::columns + gap, width);
+        if (at.all(x) && !(M::scaled && x.scale < (R)0))
+            weigh<true>(s, at.segment, at.j, at.end);
+        else
+            weigh<false>(s, at.segment, at.j, at.end);
+    }
+    __device__ __forceinline__ void rescale()
+    {
+        if constexpr (F::softmax) {
+            CELL_UNROLL
+            for (int t = 0; t < F::columns / 8 * 4; t++)
+                y[t / 4][t % 4] *= scale[t % 4 / 2];
+        }
+    }
+
+    template <class Queries, class Stages, class Cursor>
+    __device__ __forceinline__ void add(const Queries &queries, const Stages &stages, int stage, int width,
+                                        const Cursor &cursor)
+    {
+        R s[tiles][4];
+        cell_attention_pairs<F, M::keys>(s, queries, stages.key(stage));
+        cell_attention_commit<F>();
+        cell_attention_wait<F, 0>();
+        weigh(s, cursor);
+        rescale();
+        cell_attention_weighed<F>(y, s, stages.value(stage), 0, width);
+        cell_attention_commit<F>();
+        cell_attention_wait<F, 0>();
+    }
+
+    // The same for all tiles of a cursor, at most `most`: while the weights of one are multiplied by values,
+    // those of the next are made. Keys are copied one tile ahead of values.
+    template <class Queries, class Stages, class Cursor>
+    __device__ __forceinline__ void add_all(const Queries &queries, const Stages &stages, int from, int width,
+                                            Cursor cursor, int most)
+    {
+        if (most <= 0 || !cursor.there())
+            return;
+        R s[tiles][4], t[tiles][4];
+        Cursor next = cursor, ahead;
+        next.next(x);
+        stages.fetch_keys(x, cursor.segment, cursor.j, cursor.end, 0);
+        cell_cp_async_commit();
+        cell_attention_arrived<F>();
+        if (most > 1 && next.there())
+            stages.fetch_keys(x, next.segment, next.j, next.end, 1);
+        stages.fetch_values(x, cursor.segment, cursor.j, cursor.end, 0, from);
+        cell_cp_async_commit();
+        cell_attention_pairs<F, M::keys>(s, queries, stages.key(0));
+        cell_attention_commit<F>();
+        cell_attention_wait<F, 0>();
+        weigh(s, cursor);
+        int n = 0;
+        CELL_UNROLL_BY(1)
+        for (; n + 1 < most && next.there(); n++) {
+            cell_attention_arrived<F>();
+            ahead = next;
+            ahead.next(x);
+            if (n + 2 < most && ahead.there())
+                stages.fetch_keys(x, ahead.segment, ahead.j, ahead.end, n % 2);
+            stages.fetch_values(x, next.segment, next.j, next.end, 1 - n % 2, from);
+            cell_cp_async_commit();
+            cell_attention_pairs<F, M::keys>(t, queries, stages.key(1 - n % 2));
+            cell_attention_commit<F>();
+            cell_attention_weighed<F>(y, s, stages.value(n % 2), 0, width);
+            cell_attention_commit<F>();
+            cell_attention_wait<F, 1>();
+            weigh(t, next);
+            cell_attention_wait<F, 0>();
+            rescale();
+            CELL_UNROLL
+            for (int i = 0; i < tiles * 4; i++)
+                s[i / 4][i % 4] = t[i / 4][i % 4];
+            next = ahead;
+        }
+        cell_attention_arrived<F>();
+        cell_attention_weighed<F>(y, s, stages.value(n % 2), 0, width);
+        cell_attention_commit<F>();
+        cell_attention_wait<F, 0>();
     }
 
     // Sums of the row become y, or stay the sums of a part.
@@ -182,23 +274,23 @@ template <class M> struct cell_attention_forward_rows {
     {
         const int rows = x.steps * x.group, from = slab * F::columns;
         CELL_UNROLL
-        for (int n = 0; n < down * 2; n++) {
-            const int d = n / 2, h = n % 2, row = own.row[d][h];
+        for (int h = 0; h < 2; h++) {
+            const int row = own.row[h];
             if (F::softmax) {
-                sum[d][h] = cell_attention_row_sum(sum[d][h]);
-                const R by = split ? (R)1 : sum[d][h] == (R)0 ? (R)0 : (R)1 / sum[d][h];
+                sum[h] = cell_attention_row_sum(sum[h]);
+                const R by = split ? (R)1 : sum[h] == (R)0 ? (R)0 : (R)1 / sum[h];
                 CELL_UNROLL
                 for (int t = 0; t < F::columns / 8 * 2; t++)
-                    y[d][t / 2][h * 2 + t % 2] *= by;
+                    y[t / 2][h * 2 + t % 2] *= by;
             }
             if (cell_lane() % 4 != 0 || row >= rows || slab > 0)
                 continue;
             if (split) {
                 R *const to = x.part_stats + ((int64_t)part * rows + row) * 2;
-                to[0] = high[d][h], to[1] = sum[d][h];
+                to[0] = high[h], to[1] = sum[h];
             } else if (F::softmax && x.lse) {
-                x.lse[own.i[d][h] * x.lse_row + own.r[d][h] * x.lse_head] =
-                    sum[d][h] == (R)0 ? (R)CELL_INF : high[d][h] + cell_attention_log(sum[d][h]);
+                x.lse[own.i[h] * x.lse_row + own.r[h] * x.lse_head] =
+                    sum[h] == (R)0 ? (R)CELL_INF : high[h] + cell_attention_log(sum[h]);
             }
         }
         if (split) {
@@ -217,66 +309,49 @@ template <class M> struct cell_attention_forward_rows {
 };
 
 // Blocks of a head, without parts: tiles of rows times slabs.
-template <class M> __host__ __device__ constexpr int64_t cell_attention_forward_blocks(int64_t rows)
+template <class M, int Kernel = CELL_ATTENTION_FORWARD>
+__host__ __device__ constexpr int64_t cell_attention_forward_blocks(int64_t rows)
 {
-    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
+    typedef cell_attention_facts<M, Kernel> F;
     return cell_attention_tiles(rows, F::own) * F::slabs;
 }
 
 // Block `block` of a head; of the tiles of its keys, part `part` of `parts`, where more than one with
 // x.part_sums and x.part_stats.
-template <class M>
+template <class M, int Kernel = CELL_ATTENTION_FORWARD>
 __device__ __forceinline__ void cell_attention_forward(const cell_attention<M> &x, int64_t block,
                                                        int part = 0, int parts = 1)
 {
-    typedef typename M::Store S;
-    typedef cell_attention_facts<M, CELL_ATTENTION_FORWARD> F;
+    typedef cell_attention_facts<M, Kernel> F;
     typedef cell_attention_cursor<M, F::others> Cursor;
-    typedef cell_attention_fragments<S> Fragments;
     const int rows = x.steps * x.group, slab = (int)(block % F::slabs), from = slab * F::columns;
-    const int first = (int)(cell_attention_tiles(rows, F::own) - 1 - block / F::slabs) *
-                      F::own; // the last rows may have most keys
+    // The last rows may have most keys.
+    const int first = (int)(cell_attention_tiles(rows, F::own) - 1 - block / F::slabs) * F::own;
     const int last = first + F::own < rows ? first + F::own : rows;
-    constexpr int pitch = M::keys + 16 / (int)sizeof(S);
 
-    unsigned char *memory = cell_shared();
-    const cell_attention_key_stages<M, CELL_ATTENTION_FORWARD, F::columns> stages(memory);
-    const cell_smem<S> queries = cell_carve<S>(memory, F::shape.staged ? F::own * pitch : 0);
-    if (F::shape.staged)
-        cell_attention_fetch<M, F::own, M::keys>(queries, x.q, cell_attention_vectors<M>(x.q, x.keys),
-                                                 cell_attention_row_place(x.q, x.group), first, rows, 0,
-                                                 x.keys);
-    const auto load_q = [&](typename Fragments::A &a, int d, int term) {
-        const int row = d * 64 + cell_warp() * 16;
-        if constexpr (F::shape.staged != 0)
-            Fragments::load_a(a, queries + (row * pitch + term), pitch);
-        else
-            Fragments::make_a(a, [&](int i, int k) {
-                const int at = first + row + i;
-                return at < rows && term + k < x.keys
-                           ? cell_attention_load<M>(x.q, cell_attention_row_place(x.q, x.group)(at) +
-                                                             (term + k) * x.q.element)
-                           : (typename M::Real)0;
-            });
-    };
+    unsigned char *memory = cell_attention_memory<F>();
+    const cell_attention_key_stages<M, Kernel, F::columns> stages(memory);
+    const cell_attention_owned<M, F, M::keys> owned(memory);
+    const auto queries = owned.fetch(x.q, cell_attention_row_place(x.q, x.group), first, rows, x.keys);
 
     Cursor cursor(x, first / x.group, (last - 1) / x.group + 1);
     int most = 0x7fffffff;
     if (parts > 1) {
         int all = 0;
-        for (Cursor c = cursor; c.there(); c.next())
+        for (Cursor c = cursor; c.there(); c.next(x))
             all++;
         const int begin = (int)((int64_t)all * part / parts);
         most = (int)((int64_t)all * (part + 1) / parts) - begin;
         for (int i = 0; i < begin; i++)
-            cursor.next();
+            cursor.next(x);
     }
-    cell_attention_forward_rows<M> mine(x, first, part == 0);
+    cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
     const int width = x.values - from < F::columns ? (int)(x.values - from) : F::columns;
-    cell_attention_over(cursor, stages, x, from, most, [&](int stage) {
-        mine.add(load_q, stages.key(stage), stages.value(stage), width, cursor.segment, cursor.j, cursor.end,
-                 cursor.all());
-    });
+    if constexpr (F::boxed)
+        mine.add_all(queries, stages, from, width, cursor, most);
+    else
+        cell_attention_over(cursor, stages, x, from, most,
+                            [&](int stage) { mine.add(queries, stages, stage, width, cursor); });
     mine.finish(part, parts > 1, slab);
 }
 

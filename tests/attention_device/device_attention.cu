@@ -155,11 +155,19 @@ static __device__ int64_t block_of(const cell_kernel_args &args)
     return cell_block_index(0) % args.size[0];
 }
 template <class M>
-__global__ void __launch_bounds__(CELL_ATTENTION_THREADS)
+__global__ void __launch_bounds__(cell_attention_facts<M, CELL_ATTENTION_FORWARD>::threads)
     k_forward(const __grid_constant__ cell_kernel_args args)
 {
     const int parts = (int)args.size[1];
     cell_attention_forward<M>(head_of<M>(args), block_of(args) / parts, (int)(block_of(args) % parts), parts);
+}
+template <class M>
+__global__ void __launch_bounds__(cell_attention_facts<M, CELL_ATTENTION_FEW>::threads)
+    k_few(const __grid_constant__ cell_kernel_args args)
+{
+    const int parts = (int)args.size[1];
+    cell_attention_forward<M, CELL_ATTENTION_FEW>(head_of<M>(args), block_of(args) / parts,
+                                                  (int)(block_of(args) % parts), parts);
 }
 template <class M>
 __global__ void __launch_bounds__(CELL_ATTENTION_THREADS)
@@ -174,13 +182,13 @@ __global__ void __launch_bounds__(CELL_ATTENTION_THREADS)
     cell_attention_dots<M>(head_of<M>(args), block_of(args));
 }
 template <class M>
-__global__ void __launch_bounds__(CELL_ATTENTION_THREADS)
+__global__ void __launch_bounds__(cell_attention_facts<M, CELL_ATTENTION_BACK_ROWS>::threads)
     k_back_rows(const __grid_constant__ cell_kernel_args args)
 {
     cell_attention_back_rows<M>(head_of<M>(args), block_of(args));
 }
 template <class M>
-__global__ void __launch_bounds__(CELL_ATTENTION_THREADS)
+__global__ void __launch_bounds__(cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS>::threads)
     k_back_keys(const __grid_constant__ cell_kernel_args args)
 {
     cell_attention_back_keys<M>(head_of<M>(args), block_of(args));
@@ -532,14 +540,13 @@ template <class M> class Run
                   "%s: gradient of the table: %s", name, why.c_str());
         }
     }
-    void go(const char *kernel, test_kernel function, int64_t blocks, int smem,
-            Array<cell_attention<M>> &heads)
+    void go(const char *kernel, test_kernel function, int64_t blocks, Array<cell_attention<M>> &heads,
+            int threads = CELL_ATTENTION_THREADS, int smem = 0)
     {
         char text[200];
         snprintf(text, sizeof text, "%s, %s", name, kernel);
         cell_kernel_args args = arguments({ heads.data }, blocks, c.parts);
-        launch(text, function, args,
-               Shape{ (unsigned)(blocks * n.heads), CELL_ATTENTION_THREADS, (size_t)smem });
+        launch(text, function, args, Shape{ (unsigned)(blocks * n.heads), (unsigned)threads, (size_t)smem });
     }
 
   public:
@@ -563,16 +570,22 @@ template <class M> class Run
         typedef cell_attention_facts<M, CELL_ATTENTION_BACK_ROWS> Rows;
         typedef cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS> Keys;
         const int64_t others = cell_attention_tiles(n.rows(), CELL_ATTENTION_DOTS_ROWS);
-        go("forward", k_forward<M>, cell_attention_forward_blocks<M>(n.rows()) * c.parts, Forward::smem,
-           heads);
+        typedef cell_attention_facts<M, CELL_ATTENTION_FEW> Few;
+        if (n.rows() <= Few::own)
+            go("forward of few rows", k_few<M>,
+               cell_attention_forward_blocks<M, CELL_ATTENTION_FEW>(n.rows()) * c.parts, heads, Few::threads,
+               Few::smem);
+        else
+            go("forward", k_forward<M>, cell_attention_forward_blocks<M>(n.rows()) * c.parts, heads,
+               Forward::threads, Forward::smem);
         if (c.parts > 1)
-            go("combine", k_combine<M>, others, 0, heads);
+            go("combine", k_combine<M>, others, heads);
         if (!c.paged) {
-            go("dots", k_dots<M>, others, 0, heads);
-            go("back_rows", k_back_rows<M>, cell_attention_tiles(n.rows(), Rows::own) * Rows::slabs,
-               Rows::smem, heads);
-            go("back_keys", k_back_keys<M>, cell_attention_key_tiles(heads[0]) * (int64_t)Keys::slabs,
-               Keys::smem, heads);
+            go("dots", k_dots<M>, others, heads);
+            go("back_rows", k_back_rows<M>, cell_attention_tiles(n.rows(), Rows::own) * Rows::slabs, heads,
+               Rows::threads, Rows::smem);
+            go("back_keys", k_back_keys<M>, cell_attention_key_tiles(heads[0]) * (int64_t)Keys::slabs, heads,
+               Keys::threads, Keys::smem);
         }
         compare();
         close_group();

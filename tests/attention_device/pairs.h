@@ -3,7 +3,8 @@
 // In: what the score is made of, sizes, operands. Out: y, the logarithm of each row's sum, and from
 // cotangents of both the gradient of every operand. It is written from the sums alone and knows no tiles:
 //
-//     x(i, j) = bound(dot * scale) + slope * (i - j) + column[j] + table[i - j],  bound(a) = cap tanh(a / cap)
+//     x(i, j) = bound(dot * scale) + slope * (i - j) + column[j] + table[i - j]
+//     bound(a) = cap tanh(a / cap)
 //     softmax: w = exp(x) / (exp(sink) + sum_j exp(x));  else w = 1 / (1 + exp(-x))
 //     y_i = sum_j w(i, j) v_j
 //

@@ -62,6 +62,7 @@ static inline void check(bool ok, const char *format, ...)
     vprintf(format, list);
     va_end(list);
     printf("\n");
+    fflush(stdout);
 }
 
 typedef void (*test_kernel)(const cell_kernel_args);
@@ -79,8 +80,10 @@ template <class T> struct Array {
     size_t count;
     explicit Array(size_t n) : count(n)
     {
-        if (cudaMallocManaged(&data, (n ? n : 1) * sizeof(T)) != cudaSuccess) {
-            printf("no device memory\n");
+        const cudaError_t e = cudaMallocManaged(&data, (n ? n : 1) * sizeof(T));
+        if (e != cudaSuccess) {
+            printf("no device memory: %s\n", cudaGetErrorString(e));
+            fflush(stdout);
             exit(1);
         }
         memset(data, 0xff, n * sizeof(T));
