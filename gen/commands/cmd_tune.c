@@ -20,14 +20,20 @@ static const CommandHelp help = {
     .name = "tune",
     .arguments = "SPEC",
     .summary = "measure the schedules that a cell can have on this machine's GPU, and keep the fastest",
-    .about =
-        "Builds the cell with every schedule that takes it; of a walk on chip also with the layouts that the planner\n"
-        "likes best, with more and fewer steps between checkpoints, and with clusters of blocks. Each must give what\n"
-        "the default gives. Forward, and forward with backward, are timed as CUDA graphs at the sizes of a call, and\n"
-        "the fastest (of training; with --inference, of forward) goes to DIR/CELL.tune, which cellc build -o DIR takes\n"
-        "from there, as do emit -o DIR, --tuned FILE and, of any command, the directory CELLC_TUNED. An entry counts\n"
-        "for the same program, types and bound sizes, and for GPUs of its architecture. --schedule goes before it.\n"
-        "Without a GPU nothing is measured: --list prints the candidates, each as --schedule takes it.",
+    .about = "Builds the cell with every schedule that takes it; of a walk on chip also with the layouts "
+             "that the planner\n"
+             "likes best, with more and fewer steps between checkpoints, and with clusters of blocks; of "
+             "chunks also with\n"
+             "32 and 16 steps at a time. Each must give what the default gives. Forward, and forward with "
+             "backward, are\n"
+             "timed as CUDA graphs at the sizes of a call, and the fastest (of training; with --inference, "
+             "of forward) goes\n"
+             "to DIR/CELL.tune, which cellc build -o DIR takes from there, as do emit -o DIR, --tuned FILE "
+             "and, of any\n"
+             "command, the directory CELLC_TUNED. An entry counts for the same program, types and bound "
+             "sizes, and for\n"
+             "GPUs of its architecture. --schedule goes before it.\n"
+             "Without a GPU nothing is measured: --list prints the candidates, each as --schedule takes it.",
     .examples = "  cellc tune e88 --dtype bf16 --sizes B=8,T=2048,D=1024,H=32 -o out\n"
                 "  cellc tune specs/e79.cell --dim N=64 --list\n"
                 "  cellc build e88 --dtype bf16 -o out\n",

@@ -1,8 +1,8 @@
 /* tune_candidates.c: the schedules of an instance that are worth measuring. In: a spec and settings. Out: a list, the
  * planner's own choice first: every other schedule that takes the cell; and of a walk on chip its layouts in the order of
  * the planner's estimate (the k-th of forward together with the k-th of backward, since the two are timed apart), more or
- * fewer steps between checkpoints, and clusters of blocks; once those were timed, the best of each together. Guaranteed:
- * each was planned, by the hints that a user may give, and no two are the same code. */
+ * fewer steps between checkpoints, and clusters of blocks; of chunks fewer steps; once those were timed, the best of each
+ * walk together. Guaranteed: each was planned, by the hints that a user may give, and no two are the same code. */
 #include <string.h>
 
 #include "commands.h"
@@ -15,7 +15,7 @@
 #include "tune.h"
 
 /* FEW: layouts of a walk that the planner would not take: the first ones tell whether it was wrong. */
-enum { MOST_INTERVAL = 16, MOST_CLUSTER = 8, FEW = 3 };
+enum { MOST_INTERVAL = 16, MOST_CLUSTER = 8, FEW = 3, MOST_ROWS = 64, LEAST_ROWS = 16 };
 
 static uint64_t hash_more(uint64_t hash, const char *text, size_t len)
 {
@@ -52,13 +52,18 @@ static const char *words_of(Compiler *c, const Plan *p)
             text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->walk->threads / 32);
     if (p->interval)
         text = intern_f(c, "%s, a checkpoint every %d steps", text, p->interval);
-    const Plan *few = plan_of(p, CALLS_FEW), *many = plan_of(p, CALLS_MANY);
+    const Plan *few = plan_of(p, CALLS_FEW), *many = plan_of(p, CALLS_MANY),
+               *of_long = plan_of(p, CALLS_LONG);
     if (few->cluster > p->cluster)
         text = intern_f(c, "%s (%d in clusters of %d blocks where states are few)", text, few->interval, few->cluster);
     else if (few->interval != p->interval)
         text = intern_f(c, "%s (%d where blocks are few)", text, few->interval);
     if (many != p)
         text = intern_f(c, "%s, other layouts where states are many", text);
+    if (of_long != p)
+        text = intern_f(c, "%s; long calls by %s", text, of_long->schedule->name);
+    if (p->request->hints.rows)
+        text = intern_f(c, "%s, at most %d steps at a time", text, p->request->hints.rows);
     return p->cluster > 1 ? intern_f(c, "%s, clusters of %d blocks", text, p->cluster) : text;
 }
 
@@ -162,6 +167,15 @@ static bool read_cell(Candidates *all)
     return true;
 }
 
+/* Fewer rows at a time, for a schedule that takes as many as fit. One that has no such hint takes none. */
+static void try_rows(Candidates *all, const char *schedule)
+{
+    for (int rows = MOST_ROWS / 2; rows >= LEAST_ROWS; rows /= 2)
+        try_schedule(all,
+                     intern_f(all->c, "%s:%s", schedule, hints_text(all->c, &(WalkHints){ .rows = rows })),
+                     NULL);
+}
+
 bool candidates_find(Candidates *all)
 {
     Ranked walks = { 0 }, ranked;
@@ -179,6 +193,8 @@ bool candidates_find(Candidates *all)
         try_schedule(all, (*s)->name, &ranked);
         if ((*s)->takes_hints && ranked.interval)
             walks = ranked;
+        if ((*s)->takes_hints)
+            try_rows(all, (*s)->name);
     }
     if (walks.interval)
         try_walks(all, &walks);
