@@ -271,6 +271,7 @@ static void update(Worker *w, int number)
 {
     const Options *o = w->o;
     const Layer *top = &w->layer[LAYERS - 1];
+    double rate = 0.24 / (double)o->H; /* wide layers diverge at that of narrow ones */
     size_t bytes = (size_t)top->end * sizeof(double), rows = (size_t)(w->sequences * w->steps * o->H);
     double sum = 0, start = now(), behind = start;
     uint64_t state = (uint64_t)number; /* all ranks draw all inputs */
@@ -301,7 +302,7 @@ static void update(Worker *w, int number)
     for (int64_t i = 0; i < top->end; i++) {
         w->mean[i] = 0.9 * w->mean[i] + 0.1 * w->gradient[i];
         w->square[i] = 0.99 * w->square[i] + 0.01 * w->gradient[i] * w->gradient[i];
-        w->theta[i] -= 0.01 * w->mean[i] / (1 - pow(0.9, number)) /
+        w->theta[i] -= rate * w->mean[i] / (1 - pow(0.9, number)) /
                        (sqrt(w->square[i] / (1 - pow(0.99, number))) + 1e-8);
     }
     w->seconds = fmin(w->seconds, now() - start);
