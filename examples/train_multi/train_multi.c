@@ -271,7 +271,7 @@ static void update(Worker *w, int number)
 {
     const Options *o = w->o;
     const Layer *top = &w->layer[LAYERS - 1];
-    double rate = 0.24 / (double)o->H; /* wide layers diverge at that of narrow ones */
+    double rate = fmin(0.01, 0.24 / (double)o->H); /* wide layers diverge at that of narrow ones */
     size_t bytes = (size_t)top->end * sizeof(double), rows = (size_t)(w->sequences * w->steps * o->H);
     double sum = 0, start = now(), behind = start;
     uint64_t state = (uint64_t)number; /* all ranks draw all inputs */

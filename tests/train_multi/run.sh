@@ -17,7 +17,7 @@ example=examples/train_multi
 flags="-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -g -I$dir -Iruntime"
 
 # Sums in another order move a gradient, of at most 0.1 here, by some 1e-17. Adam divides by no less than 1e-8 and
-# takes 0.01 of the result: 1e-11 of a param in an update, 2e-10 in 20. The loss, about 0.05, has slopes below 0.1, so
+# takes 0.01 of the result at most: 1e-11 of a param in an update, 2e-10 in 20. The loss, about 0.05, has slopes below 0.1, so
 # that it moves by less than 1e-9 of itself.
 compare() { # PROGRAM, options: the losses are those of one rank
     local program=$1 one several
