@@ -89,10 +89,15 @@ void call_open(Call *c, cell_context *ctx, const cell_desc *d, const int64_t *si
 }
 
 /* Places that integers say lie inside; how many steps a sequence has is all of them; a flag is rarely set. */
-static int64_t whole_number(const Call *c, const cell_arg *a, uint64_t random)
+static int64_t whole_number(const Call *c, const cell_arg *a, int64_t i, uint64_t random)
 {
     int64_t n = 0;
     const cell_desc *d = c->d;
+    if (d->tensors[a->tensor].kind == CELL_STARTS) {
+        for (int64_t b = 0; b < i; b++)
+            n += footprint_steps(b, c->sizes[CELL_SIZE_T]);
+        return n;
+    }
     if (d->tensors[a->tensor].kind == CELL_LENGTHS)
         return c->sizes[CELL_SIZE_T];
     if (a->dtype == CELL_BOOL)
@@ -109,8 +114,8 @@ static void put(const Call *c, const cell_arg *a, void *to, int64_t i, double v,
     case CELL_F16: ((uint16_t *)to)[i] = cell_f32_to_f16((float)v); break;
     case CELL_F32: ((float *)to)[i] = (float)v; break;
     case CELL_F64: ((double *)to)[i] = v; break;
-    case CELL_I32: ((int32_t *)to)[i] = (int32_t)whole_number(c, a, random); break;
-    default: ((uint8_t *)to)[i] = (uint8_t)whole_number(c, a, random); break;
+    case CELL_I32: ((int32_t *)to)[i] = (int32_t)whole_number(c, a, i, random); break;
+    default: ((uint8_t *)to)[i] = (uint8_t)whole_number(c, a, i, random); break;
     }
 }
 

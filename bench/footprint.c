@@ -5,6 +5,11 @@
 
 #include "footprint.h"
 
+int64_t footprint_steps(int64_t b, int64_t T)
+{
+    return T * (b % 4 + 1) / 4;
+}
+
 void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes)
 {
     char *end;
@@ -12,6 +17,8 @@ void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes)
         sizes[k] = strtoll(text, &end, 10);
         text = end + (*end == ',');
     }
+    for (int64_t b = 0; d->total && b < sizes[CELL_SIZE_B]; b++)
+        sizes[d->total] += footprint_steps(b, sizes[CELL_SIZE_T]);
 }
 
 int footprint_absent(const cell_desc *d, const cell_arg *a)

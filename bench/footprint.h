@@ -14,6 +14,8 @@ typedef struct Footprint {
 } Footprint;
 
 /* The sizes of a call from a text such as "16,512,1024": B, T and the dims that are open, in the instance's order. */
+/* Steps of packed sequence b, of at most T: a quarter of them, half, three quarters and all, in turn. */
+int64_t footprint_steps(int64_t b, int64_t T);
 void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes);
 /* Does a call of the benchmarks leave this argument out? (Whole sequences: nothing came before or comes behind.) */
 int footprint_absent(const cell_desc *d, const cell_arg *a);
