@@ -32,7 +32,9 @@ cell_status cell_weights_of(cell_context *ctx, const struct cell_desc *desc, con
                             const char *prefix, void *const *data, cell_weight *list, int room, int *n);
 
 /* Writes a file with these tensors, in this order. metadata: NULL, or keys and values by turns up to a
- * NULL. The file appears under its name when it is whole, in the place of one that was there. */
+ * NULL, no key twice; names and texts are UTF-8. The file appears under its name when it is whole, in the
+ * place of one that was there; where that is a symbolic link, the file that it leads to is replaced, and the
+ * link stays. Until then it lies beside it, under a name of this call. */
 cell_status cell_weights_save(cell_context *ctx, const char *path, const cell_weight *list, int n,
                               const char *const *metadata);
 

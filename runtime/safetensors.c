@@ -36,6 +36,23 @@ int cell_type_of_file(const char *word)
     return -1;
 }
 
+int cell_is_utf8(const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+        int more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : *at >= 0xe0 && *at < 0xf0 ? 2 : *at >= 0xf0 && *at < 0xf5 ? 3 : -1;
+        /* The second byte's range: no longer form of a character, no surrogate, nothing behind 0x10ffff. */
+        unsigned low = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
+        unsigned high = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
+        if (more < 0 || (more > 0 && (at[1] < low || at[1] > high)))
+            return 0;
+        for (int i = 2; i <= more; i++)
+            if (at[i] < 0x80 || at[i] > 0xbf)
+                return 0;
+        at += 1 + more;
+    }
+    return 1;
+}
+
 /* ---- reading JSON, as much as a header has */
 
 typedef struct Reader {
@@ -160,7 +177,7 @@ static cell_status read_string(Reader *r, char **string)
         return bad(r, "a string of its header is none of JSON");
     *to = 0;
     r->at = close + 1;
-    return CELL_OK;
+    return cell_is_utf8(*string) ? CELL_OK : bad(r, "a string of its header is no UTF-8");
 }
 
 /* A whole number from 0 to 2^63 - 1. */
@@ -230,6 +247,9 @@ static cell_status read_metadata(Reader *r)
             status = bad(r, "a key of its __metadata__ has no value");
         if (status == CELL_OK)
             status = read_string(r, &pair->value);
+        for (int i = 0; status == CELL_OK && i + 1 < h->n_texts; i++)
+            if (strcmp(h->texts[i].key, h->texts[h->n_texts - 1].key) == 0)
+                status = bad(r, "a key of its __metadata__ comes twice");
         if (status != CELL_OK)
             return status;
     } while (take(r, ','));

@@ -38,6 +38,9 @@ void cell_header_free(cell_file_header *header);
 cell_status cell_header_write(FILE *file, const char *path, const cell_weight *list, int n,
                               const char *const *metadata, cell_error *err);
 
+/* Is the text UTF-8, as all texts of the format are? Without surrogates and longer forms than needed. */
+int cell_is_utf8(const char *text);
+
 /* The file's word for a type; NULL for none. And the type of a word; -1 for one that the runtime has none
  * for. */
 const char *cell_file_type(cell_dtype dtype);

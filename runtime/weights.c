@@ -7,8 +7,11 @@
 #include "safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static cell_status check_weight(cell_context *ctx, const cell_weight *w, size_t *bytes)
@@ -17,6 +20,8 @@ static cell_status check_weight(cell_context *ctx, const cell_weight *w, size_t 
     uint64_t elements = cell_dtype_bytes(w->dtype);
     if (!memchr(w->name, 0, sizeof w->name))
         return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: the name '%.40s…' has no end", w->name);
+    if (!cell_is_utf8(w->name))
+        return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: a name is no UTF-8");
     if (!*w->name || strcmp(w->name, "__metadata__") == 0)
         return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: no tensor can be called '%s'", w->name);
     if (!elements || w->rank < 0 || w->rank > CELL_WEIGHT_RANK)
@@ -93,6 +98,53 @@ cell_status cell_weights_of(cell_context *ctx, const cell_desc *desc, const int6
 
 /* ---- saving */
 
+/* Keys and values by turns: a value for each key, no key twice, all of them UTF-8. */
+static cell_status check_metadata(cell_context *ctx, const char *const *metadata)
+{
+    for (int i = 0; metadata && metadata[i]; i += 2) {
+        if (!cell_is_utf8(metadata[i]) || (metadata[i + 1] && !cell_is_utf8(metadata[i + 1])))
+            return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: number %d of the metadata is no UTF-8", i / 2);
+        if (!metadata[i + 1])
+            return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: the key '%s' of the metadata has no value",
+                             metadata[i]);
+        for (int k = 0; k < i; k += 2)
+            if (strcmp(metadata[i], metadata[k]) == 0)
+                return cell_fail(&ctx->error, CELL_BAD_ARGUMENT, "weights: the key '%s' comes twice in the metadata",
+                                 metadata[i]);
+    }
+    return CELL_OK;
+}
+
+/* The file that the path means: where it is a link, what that leads to, so that the link stays and its file is written.
+ * NULL: there is no memory, or the link leads nowhere. The caller frees it. */
+static char *resolved(const char *path)
+{
+    struct stat is;
+    if (lstat(path, &is) == 0 && S_ISLNK(is.st_mode))
+        return realpath(path, NULL);
+    return strdup(path);
+}
+
+/* A new file beside the path, of this call alone, whatever other calls and processes save there; *name is to be freed. It has
+ * the permissions that any new file gets, which one of mkstemp has not. NULL: errno says why. */
+static FILE *open_beside(const char *path, char **name)
+{
+    enum { ATTEMPTS = 100 };
+    size_t room = strlen(path) + 64;
+    *name = malloc(room);
+    for (int i = 0; *name && i < ATTEMPTS; i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(*name, room, "%s.%ld.%lx.part", path, (long)getpid(), (unsigned long)now.tv_nsec ^ (unsigned long)(uintptr_t)&now);
+        int file = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file >= 0)
+            return fdopen(file, "wb");
+        if (errno != EEXIST)
+            break;
+    }
+    return NULL;
+}
+
 static cell_status cannot(cell_context *ctx, const char *what, const char *path)
 {
     return cell_fail(&ctx->error, CELL_BACKEND_FAILED, "cannot %s %s: %s", what, path, strerror(errno));
@@ -126,15 +178,15 @@ cell_status cell_weights_save(cell_context *ctx, const char *path, const cell_we
     cell_status status = cell_context_check(ctx);
     if (status == CELL_OK)
         status = check_list(ctx, path, list, n);
+    if (status == CELL_OK)
+        status = check_metadata(ctx, metadata);
     if (status != CELL_OK)
         return status;
-    char *beside = malloc(strlen(path) + 32);
-    if (!beside)
-        return cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory: the path %s", path);
-    sprintf(beside, "%s.%ld.part", path, (long)getpid());
-    FILE *file = fopen(beside, "wb");
+    char *target = resolved(path), *beside = NULL;
+    FILE *file = target ? open_beside(target, &beside) : NULL;
     if (!file) {
-        status = cannot(ctx, "write", beside);
+        status = cannot(ctx, target ? "write" : "follow the link", path);
+        free(target);
         free(beside);
         return status;
     }
@@ -145,10 +197,11 @@ cell_status cell_weights_save(cell_context *ctx, const char *path, const cell_we
         status = cannot(ctx, "write", path);
     if (fclose(file) != 0 && status == CELL_OK)
         status = cannot(ctx, "write", path);
-    if (status == CELL_OK && rename(beside, path) != 0)
+    if (status == CELL_OK && rename(beside, target) != 0)
         status = cannot(ctx, "write", path);
     if (status != CELL_OK)
         unlink(beside);
+    free(target);
     free(beside);
     return status;
 }

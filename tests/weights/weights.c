@@ -134,6 +134,14 @@ static int wrong_lists(cell_context *ctx, const char *path)
     wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
     list[0] = one, list[0].rank = 2, list[0].shape[0] = list[0].shape[1] = INT64_MAX / 2;
     wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    list[0] = one, memcpy(list[0].name, "\xc3(", 3);
+    wrong |= cell_weights_save(ctx, path, list, 1, NULL) == CELL_OK;
+    const char *odd[] = { "spec", "1", "who", NULL }, *twice[] = { "spec", "1", "spec", "2", NULL },
+               *latin[] = { "spec", "gr\xfc\xdf", NULL }, *surrogate[] = { "\xed\xa0\x80", "1", NULL },
+               *longer[] = { "spec", "\xc0\xaf", NULL }, *beyond[] = { "spec", "\xf4\x90\x80\x80", NULL };
+    const char *const *const texts[] = { odd, twice, latin, surrogate, longer, beyond };
+    for (int i = 0; i < 6; i++)
+        wrong |= cell_weights_save(ctx, path, &one, 1, texts[i]) == CELL_OK;
     wrong |= cell_weights_save(ctx, NULL, &one, 1, NULL) == CELL_OK ||
              cell_weights_load(ctx, path, NULL, 1) == CELL_OK;
     puts(wrong ? "A WRONG LIST WAS TAKEN" : "all refused");

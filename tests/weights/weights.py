@@ -188,6 +188,11 @@ def what_is_refused():
             build({}, b"", '{"a\\u0000b": 1}'),
             build({}, b"", '{"\n": 1}'),
         ],
+        "is no UTF-8": [
+            struct.pack("<Q", len(name) + 6) + b'{"' + name + b'":1}'
+            for name in (b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80", b"\xf4\x90\x80\x80")
+        ],
+        "a key of its __metadata__ comes twice": [build({}, b"", '{"__metadata__":{"k":"1","k":"2"}}')],
         "does not end": [build({}, b"", '{"a'), build({}, b"", "{" + json.dumps(header)[1:-1])],
         "two __metadata__": [build({}, b"", '{"__metadata__":{},"__metadata__":{}}')],
         "more behind its header": [build({}, body, json.dumps(header) + "x")],
@@ -206,6 +211,30 @@ def what_is_refused():
     expect(code == 1 and "cannot read /nowhere/file: No such file or directory" in said, said)
     code, said = run("save", "/nowhere/file")
     expect(code == 1 and "cannot write /nowhere/file" in said, said)
+
+
+def saved_at(path):
+    """Is the file there whole?"""
+    with open(path, "rb") as f:
+        header, body = parse(f.read())
+    return "places" in header and header["places"]["data_offsets"][1] == len(body)
+
+
+def where_it_is_saved(place):
+    """A link stays, and its file is written; saves at once do not meet; the file has a new file's permissions."""
+    real, link, lost = (os.path.join(place, name) for name in ("real", "link", "lost"))
+    os.symlink("real", link)
+    code, said = run("save", link)
+    expect(code == 1 and f"cannot follow the link {link}: No such file" in said, "a link that leads nowhere: " + said)
+    with open(real, "w") as f:
+        f.write("before")
+    expect(run("save", link)[0] == 0 and os.path.islink(link) and saved_at(real), "a link")
+    mask = os.umask(0o027)
+    expect(run("save", lost)[0] == 0 and os.stat(lost).st_mode & 0o777 == 0o640, "permissions")
+    os.umask(mask)
+    every = [subprocess.Popen([PROGRAM, "save", real], stdout=subprocess.DEVNULL) for _ in range(8)]
+    expect([one.wait() for one in every] == [0] * 8 and saved_at(real), "saves at once")
+    expect(sorted(os.listdir(place)) == ["link", "lost", "real"], f"nothing stays: {os.listdir(place)}")
 
 
 def bytes_changed(count):
@@ -233,5 +262,7 @@ with tempfile.TemporaryDirectory() as place:
     bytes_changed(400 if os.environ.get("FULL") == "1" else 60)
     expect(run("cell", PATH) == (0, "rnn.0.W [4, 2] rnn.0.bias same\n"), "params of a description")
     expect(run("wrong", PATH) == (0, "all refused\n"), "lists that are wrong")
+with tempfile.TemporaryDirectory() as place:
+    where_it_is_saved(place)
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed > 0)
