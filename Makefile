@@ -221,7 +221,7 @@ bench-compile: all ## what compiling each spec costs: cellc, nvcc for ARCHS="90 
 # ---- one library of several instances
 
 CELLS ?= e79:N=32,bias=input e79:N=64 e88
-lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" where there is nvcc
+lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" (or all) where there is nvcc
 	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" $(if $(JOBS),--jobs $(JOBS)) -o $(BUILD)/lib
 
 corpus: all ## show what this compiler makes otherwise than the texts of tests/corpus/hashes (ACCEPT=1: take it as right; ONLY=regex)

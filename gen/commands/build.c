@@ -711,10 +711,33 @@ static const char *nvcc_architectures(Build *b, Words *known)
     return list.len ? list.data : "";
 }
 
+static bool is_among(const Words *known, const char *arch, size_t digits)
+{
+    for (int k = 0; k < known->n; k++)
+        if (strlen(known->items[k]) == digits && memcmp(known->items[k], arch, digits) == 0)
+            return true;
+    return false;
+}
+
+/* What "all" stands for: those that this nvcc compiles for, or all where it does not say or none is there. */
+static void name_all(Build *b, const Words *known)
+{
+    Words every = { 0 };
+    Buf list = { .arena = b->c->arena };
+    words_split(b->c, &every, all_archs);
+    for (int i = 0; i < every.n; i++)
+        if (!known->n || is_among(known, every.items[i], strlen(every.items[i])))
+            buf_f(&list, "%s%s", list.len ? " " : "", every.items[i]);
+    b->archs = b->c->archs = list.data;
+}
+
 /* -1 to go on. nvcc is asked, so that the message is ours and comes before anything is written. */
 static int check_architectures(Build *b)
 {
     Words wanted = { 0 }, known = { 0 };
+    const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
+    if (strcmp(b->archs, "all") == 0)
+        name_all(b, &known);
     int rc = archs_check(&build_help, b->archs);
     if (rc >= 0)
         return rc;
@@ -725,13 +748,9 @@ static int check_architectures(Build *b)
             say(DIAG_ERROR, "build", "--archs native: there is no GPU here; name its architecture, as in --archs 90");
             return 1;
         }
-    const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
     for (int i = 0; known.n && i < wanted.n; i++) {
         size_t digits = strspn(wanted.items[i], "0123456789");
-        bool found = !digits;
-        for (int k = 0; k < known.n; k++)
-            found |= strlen(known.items[k]) == digits && memcmp(known.items[k], wanted.items[i], digits) == 0;
-        if (!found)
+        if (digits && !is_among(&known, wanted.items[i], digits))
             return usage_error(&build_help, "--archs %s: this nvcc compiles for %s", wanted.items[i], list);
     }
     return -1;
@@ -753,7 +772,7 @@ int cmd_build(int argc, char **argv)
     const OptionSpec table[] = {
         { "-o", "DIR", OPT_STRING, &b.dir, "where the files go, made if it is not there (./generated)" },
         { "--name", "NAME", OPT_STRING, &b.library, "name of the library's file (the cell's)" },
-        { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
+        { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, all, or e.g. \"80 90\" (80 86 89 90)" },
         { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "--static", NULL, OPT_FLAG, &b.archive, "make libNAME.a, to be linked into programs" },

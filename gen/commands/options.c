@@ -102,7 +102,8 @@ int archs_check(const CommandHelp *help, const char *archs)
         if (!(n == 6 && memcmp(word, "native", n) == 0) && !(digits && (digits == n || suffix)))
             return usage_error(help, "--archs takes native, or numbers such as \"80 90\", not '%.*s'", (int)n, word);
         if (digits && (digits > 4 || atoi(word) < FIRST_ARCH))
-            return usage_error(help, "--archs %.*s: kernels need a GPU of %d or newer", (int)n, word, FIRST_ARCH);
+            return usage_error(help, "--archs %.*s: kernels need a GPU of %d or newer: those before have no copies beside the "
+                               "arithmetic (cp.async), and no tensor cores for bf16 and tf32", (int)n, word, FIRST_ARCH);
     }
     return -1;
 }

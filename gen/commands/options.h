@@ -55,6 +55,9 @@ int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((fo
  * asynchronous copies (cp.async) and with tensor cores that take tf32 and bf16. */
 #define default_archs "80 86 89 90"
 enum { FIRST_ARCH = 80 };
+/* `cellc build --archs all`: every machine code that some GPU wants, as far as the nvcc that is there knows it. A GPU between
+ * two of these (87, 121) runs that of the one before it. */
+#define all_archs "80 86 89 90 100 103 120"
 /* Is the list one that --archs takes: native, or numbers with a letter behind them at most, as in 90a? -1, or 2 after a
  * message. */
 int archs_check(const CommandHelp *help, const char *archs);

@@ -62,6 +62,19 @@ expect 2 "there is no kind 'pascal'" "$cellc" emit --kind pascal $spec
 expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
 expect 1 "no_such_file.cell" "$cellc" build --cpu none no_such_file.cell -o "$dir/none"
+# Of "all" those that nvcc has, each as machine code, and the last as PTX. The nvcc compiles nothing and says how it was called.
+mkdir -p "$dir/fake/bin" "$dir/fake/include" && : >"$dir/fake/include/cublas_v2.h"
+cat >"$dir/fake/bin/nvcc" <<'END'
+#!/bin/sh
+case "$*" in
+*--list-gpu-arch*) printf 'compute_75\ncompute_80\ncompute_90\ncompute_100\ncompute_110\n' ;;
+*-gencode*) echo "$*" | grep -o 'code=[a-z0-9_]*' | tr '\n' ' ' && exit 1 ;;
+*) echo "Cuda compilation tools, release 13.0, V13.0.88" ;;
+esac
+END
+chmod +x "$dir/fake/bin/nvcc"
+expect 1 "code=sm_80 code=sm_90 code=sm_100 code=compute_100" env CELLC_NVCC="$dir/fake/bin/nvcc" "$cellc" build --cpu none \
+    --archs all swiglu -o "$dir/every"
 expect 1 "" test -e "$dir/none"
 # The files that a spec is made of, as the compiler's own parser finds them; a pack of them needs no file any more, and what
 # was changed afterwards is not read. The evaluator reads the pack as well.
