@@ -1,6 +1,6 @@
 #!/bin/bash
 # The instances of the corpus, a line each: SPEC and the options of cellc. Every spec of specs/ in three types, with every value
-# of its options, under every schedule and every form of products, with lengths and in reverse; every construct of
+# of its options, under every schedule and every form of products, with lengths and in reverse, some of them packed; every construct of
 # tests/constructs/ in two types, under two schedules and one form of products. Types, and the schedules of constructs, take
 # turns, so that each pair of values still occurs over the specs.
 set -u
@@ -42,4 +42,10 @@ for spec in specs/*.cell tests/constructs/*.cell; do
     echo "$spec --lengths --dtype $type"
     other
     echo "$spec --reverse --dtype $type"
+    case $spec in                # of each schedule that takes packed sequences some
+    specs/e79.cell | specs/e88.cell | specs/gated_delta.cell | specs/mingru.cell | specs/s5.cell | specs/conv4_silu.cell | \
+        specs/layernorm.cell)
+        echo "$spec --packed --dtype bf16"
+        ;;
+    esac
 done
