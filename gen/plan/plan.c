@@ -2,7 +2,26 @@
  * passes of plan_passes.c make: for each direction, when every array is computed (once, before, during or after the
  * walk over time), by which kernel or product, where it lies and what backward finds saved. It is guaranteed that
  * every array is computed before it is read and that nothing is left for the emitters to decide. The reasons are
- * written down for `cellc explain`. */
+ * written down for `cellc explain`.
+ *
+ *     request      what a plan is asked for: types, devices, hints; it is never changed
+ *     attempt      one run of the passes, by one schedule; what it finds out for the next is its trial
+ *     direction    forward or backward, each with a program
+ *     array        a value of the IR with axes (N_ARRAY): what is computed and stored as a whole
+ *     phase        when an array is computed: once, before, during, between or after walks
+ *     walk         the computation of all steps in order, by a loop of the launch plan or by one kernel
+ *     carried      what a step hands to the next one: states, backward their adjoints
+ *     group        arrays of one phase that one kernel or product computes
+ *     alias        an array that is another name of one
+ *     pieces       arrays that lie one behind another in the storage of a whole
+ *     storage      where a value lies: its home (an argument, workspace, the reserve, nowhere) and its place there
+ *     reserve      memory that forward fills for backward; workspace: memory of one call
+ *     ring         a buffer that is kept for a step or two, as only the steps read it
+ *     anew         of forward, computed once more in backward; unstored: computed where it is read, in both
+ *     parts        an f32 operand as three numbers of bf16 each, for tensor cores
+ *     fused        a product in one kernel with the group in front of it or behind it
+ *     form         one way to do an operation, with its condition on the sizes of a call
+ *     reason       why a schedule cannot take a cell, with its place in the spec */
 #include <string.h>
 
 #include "plan_pass.h"

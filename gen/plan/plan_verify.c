@@ -1,7 +1,8 @@
-/* plan_verify.c: what holds behind each pass of the planner. In: a plan, and the pass that it comes from. Out: nothing,
- * or the first thing that is wrong. Guaranteed: of a plan that is right, every array is computed by one kernel or
- * product, behind all that it reads; what others read lies in memory, in a buffer that no other array has; what
- * backward reads of forward is in the reserve; and kernels have names and threads. */
+/* plan_verify.c: what holds behind each pass of the planner. In: a plan, and the pass that it comes from. Out:
+ * nothing, or the first thing that is wrong. Guaranteed: of a plan that is right, roots are only written; every
+ * array is computed by one kernel or product, behind all that it reads; what others read lies in memory, in a
+ * buffer that no other array has; what backward reads of forward is in the reserve; and kernels have names and
+ * threads. */
 #include <string.h>
 
 #include "ir/arguments.h"
@@ -34,6 +35,36 @@ static bool is_behind(const char *pass, const char *that)
 static bool is_needed(const PlanCheck *v, NodeId id)
 {
     return v->pr->phase[id] != PHASE_NONE;
+}
+
+/* ---- roots */
+
+static void mark_read(const Plan *p, NodeId id, bool *seen, bool *read)
+{
+    if (id < 0 || seen[id])
+        return;
+    seen[id] = true;
+    for (int i = 0; i < at(p, id)->nargs; i++) {
+        read[at(p, id)->args[i]] = true;
+        mark_read(p, at(p, id)->args[i], seen, read);
+    }
+}
+
+/* Roots are written, not read, but for pointwise values that are carried. */
+static void check_roots(PlanCheck *v)
+{
+    const Module *m = v->p->m;
+    bool *seen = plan_alloc(v->p, 1, m->nodes.len), *read = plan_alloc(v->p, 1, m->nodes.len);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            mark_read(v->p, m->roots.data[t].of[k], seen, read);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_LAST; k++) {
+            const NodeId root = m->roots.data[t].of[k];
+            const bool carried = root >= 0 && (k == ROOT_NEXT || k == ROOT_INIT) && !plan_reduces(v->p, root);
+            REQUIRE(v, root < 0 || carried || !read[root], "the %s of %s, %%%d, is read", root_table[k].what,
+                    m->tensors.data[t].name, root);
+        }
 }
 
 /* ---- operands */
@@ -328,6 +359,7 @@ static void check_direction(PlanCheck *v, const char *pass)
 const char *plan_verify(const Plan *p, const char *pass, const Uses *const uses[2])
 {
     PlanCheck v = { .p = p };
+    check_roots(&v);
     if (is_behind(pass, "operands"))
         check_marks(&v);
     for (int d = 0; d < 2 && !v.wrong && is_behind(pass, "phases"); d++) {

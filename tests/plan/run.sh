@@ -76,6 +76,8 @@ broken() {
 
 dump "$last" specs/lstm.cell
 f='/^forward/,/^backward/'
+read=$(sed -nE 's/^%([0-9]+) "f" during.*/\1/p' "$work/dump" | head -n 1)
+broken "s/^output y = %[0-9]+/output y = %$read/" 'the output of y, %N, is read'
 broken "$f s/ \"c_next\" during/ \"c_next\" before/" '%N reads %N, which has a later phase'
 broken "$f s/ \"f\" during group [0-9]+/ \"f\" none/" '%N reads %N, which is not computed'
 broken "$f s/^(group [0-9]+ map .* arrays) %[0-9]+/\1/" 'group N lacks %N'
