@@ -126,6 +126,7 @@ typedef struct Strands {
     const cell_strands *loop;
     cell_cpu_fn function[CELL_MAX_STRANDED];
     size_t args_bytes;
+    int64_t together; /* strands that go through the turns side by side: more are more streams of memory */
 } Strands;
 
 /* Scratch memory: each kernel's arguments, whose turn is the thread's own, and what the kernels want. */
@@ -137,13 +138,20 @@ static void run_some_strands(const void *data, int64_t first, int64_t end, void 
     void *own = (char *)scratch + of->args_bytes;
     for (int i = 0; i < loop->n; i++)
         args[i] = *loop->launches[i].args;
-    for (int64_t turn = loop->from; loop->step > 0 ? turn < loop->to : turn > loop->to; turn += loop->step)
-        for (int i = 0; i < loop->n; i++) {
-            int64_t each = loop->launches[i].items / loop->strands;
-            args[i].t = turn;
-            of->function[i](&args[i], first * each, end * each, own);
-        }
+    for (int64_t strand = first; strand < end; strand += of->together) {
+        int64_t behind = strand + of->together < end ? strand + of->together : end;
+        for (int64_t turn = loop->from; loop->step > 0 ? turn < loop->to : turn > loop->to;
+             turn += loop->step)
+            for (int i = 0; i < loop->n; i++) {
+                int64_t each = loop->launches[i].items / loop->strands;
+                args[i].t = turn;
+                of->function[i](&args[i], strand * each, behind * each, own);
+            }
+    }
 }
+
+/* Of what is worth a thread's while: so much is worth a call. */
+#define CALL 0.125
 
 static cell_status cpu_strands(void *self, const cell_strands *loop, cell_error *err)
 {
@@ -161,11 +169,12 @@ static cell_status cpu_strands(void *self, const cell_strands *loop, cell_error 
         int64_t each = launch->items / loop->strands;
         work += (double)each / (double)launch->grain;
     }
+    of.together = work < CALL ? (int64_t)(CALL / work) + 1 : 1;
     work *= (double)(loop->to - loop->from) / (double)loop->step;
     of.args_bytes = (sizeof(cell_kernel_args) * (size_t)loop->n + 63) / 64 * 64;
     int64_t grain = work < 1 ? (int64_t)(1 / work) + 1 : 1;
-    return cell_pool_run(run_some_strands, &of, loop->strands, grain, of.args_bytes + scratch, threads_of(cpu),
-                         err);
+    return cell_pool_run(run_some_strands, &of, loop->strands, grain, of.args_bytes + scratch,
+                         threads_of(cpu), err);
 }
 
 static cell_status cpu_prepare(void *self, const cell_kernel *kernel, size_t smem, cell_error *err)

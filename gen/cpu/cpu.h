@@ -54,9 +54,9 @@ void cpu_bind_axes(Code *x, NodeId array, int naxes);
 const Formula *cpu_rows(Plan *p, const Group *g);
 const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
 
-/* cpu_lanes.c: closes a loop whose turns depend on no other, over `var`, and takes conditions of the
- * call out of it; true: it may store to scratch memory then, elements of at most 8 bytes at the
- * variable's places. */
+/* cpu_lanes.c: closes a loop whose turns depend on no other, over `var`, or over what `var` is declared by in its
+ * first statement, and takes conditions of the call out of it; true: it may then read and store elements of at most
+ * 8 bytes of scratch memory, at the places of `var`. */
 bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
 
 /* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes; NULL: one

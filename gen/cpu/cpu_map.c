@@ -55,8 +55,7 @@ static bool pieces(Code *x)
     const KirExpr *extent = code_let(x, "extent", code_size(x, g->axes[last])), *end = extent, *n = one;
     if (!in_one_piece(g->axes[last], most))
         n = code_let(x, "pieces",
-                     code_binary(x, KB_DIV, code_add(x, extent, code_int(x, most - 1)),
-                                 code_int(x, most)));
+                     code_binary(x, KB_DIV, code_add(x, extent, code_int(x, most - 1)), code_int(x, most)));
     const KirExpr *outer = last ? code_let(x, "outer", code_sizes(x, g->axes, last)) : one;
     KirOpen items = cpu_items(x, &item);
     const KirExpr *of_row = cpu_divide(x, "of_row", item, n, &piece);

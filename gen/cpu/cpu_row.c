@@ -80,8 +80,8 @@ static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
     }
 }
 
-/* Some lanes, from index `base` on: all of them, or those that are left. */
-static void lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *base,
+/* Some lanes, from index `base` on: all of them, or those that are left; true: they read scratch memory. */
+static bool lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *base,
                   const KirExpr *n)
 {
     Node r = reduction_of(x, x->k->g->arrays.data[range.begin]);
@@ -92,12 +92,20 @@ static void lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
     loop.statement->n = KIR_LANES;
     x->index[last] =
         code_let(x, names_fresh(&x->k->locals, k_text(x->k, "i_%s", name)), code_add(x, base, lane));
+    const KirExpr *at = x->index[last];
     terms(x, range, row_axes, sums, lane);
-    kir_close(x->kir, loop);
+    return cpu_close_lanes(x, loop, at);
+}
+
+static void scratch_of_row(const Code *x, const Poly *extent, const Formula **scratch)
+{
+    Module *m = x->k->p->m;
+    const Formula *bytes = formula_with(m, F_MUL, formula_size(m, extent), 8);
+    *scratch = *scratch ? formula(m, F_MAX, *scratch, bytes) : bytes;
 }
 
 /* Reductions that share a loop; the next array's place. */
-static int reductions(Code *x, int begin, int row_axes, Named *kept)
+static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formula **scratch)
 {
     const Group *g = x->k->g;
     NodeId first = g->arrays.data[begin];
@@ -126,9 +134,11 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept)
     const KirExpr *whole = code_let(x, names_fresh(&x->k->locals, "whole"),
                                     code_sub(x, extent, code_binary(x, KB_MOD, extent, width)));
     KirOpen loop = code_for(x, names_fresh(&x->k->locals, "base"), code_int(x, 0), whole, width, &base);
-    lanes(x, range, row_axes, sums, base, width);
+    bool reads = lanes(x, range, row_axes, sums, base, width);
     kir_close(x->kir, loop);
-    lanes(x, range, row_axes, sums, whole, code_sub(x, extent, whole));
+    reads |= lanes(x, range, row_axes, sums, whole, code_sub(x, extent, whole));
+    if (reads)
+        scratch_of_row(x, x->k->p->m->indices.data[last].extent, scratch);
     cpu_close_all(x, open, n);
     for (int i = begin; i < range.end; i++) {
         NodeId id = g->arrays.data[i];
@@ -170,11 +180,8 @@ static int vectors(Code *x, int begin, const Formula **scratch)
             code_array(x, id, &kept);
     }
     code_forget(x, &kept);
-    if (cpu_close_lanes(x, loop, here)) {
-        Module *m = x->k->p->m;
-        const Formula *bytes = formula_with(m, F_MUL, formula_size(m, extent), 8);
-        *scratch = *scratch ? formula(m, F_MAX, *scratch, bytes) : bytes;
-    }
+    if (cpu_close_lanes(x, loop, here))
+        scratch_of_row(x, extent, scratch);
     return end;
 }
 
@@ -204,7 +211,7 @@ static void rows(Code *x, int n, const Formula **scratch)
         NodeId id = g->arrays.data[i];
         cpu_bind_axes(x, id, n);
         if (plan_reduces(x->k->p, id)) {
-            i = reductions(x, i, n, &kept);
+            i = reductions(x, i, n, &kept, scratch);
         } else if (k_node(x->k, id)->naxes > n) {
             i = vectors(x, i, scratch);
         } else {
