@@ -1,6 +1,6 @@
-/* cblas.c: the CBLAS that products on the host are given to. It is opened at the first product and stays open.
- * In: a product in BLAS terms (gemm.c). Out: the same as calls of cblas_sgemm and cblas_dgemm, whose sizes
- * have 32 bits, or 64 where the library's names say so. */
+/* cblas.c: the CBLAS that products on the host are given to. It is opened at the first product and stays
+ * open. In: a product in BLAS terms (gemm.c). Out: the same as calls of cblas_sgemm and cblas_dgemm,
+ * whose sizes have 32 bits, or 64 where the library's names say so. */
 #include "cblas.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,8 @@ GEMM(dgemm_fn, double, int);
 GEMM(sgemm_wide_fn, float, int64_t);
 GEMM(dgemm_wide_fn, double, int64_t);
 
-/* How a build of a library spells its names: PREFIXcblas_sgemmSUFFIX, PREFIXopenblas_set_num_threadsSUFFIX. */
+/* How a build of a library spells its names: PREFIXcblas_sgemmSUFFIX,
+ * PREFIXopenblas_set_num_threadsSUFFIX. */
 typedef struct Spelling {
     const char *prefix, *suffix;
     int is_wide;
@@ -71,8 +72,9 @@ static int open_cblas(const char *name, int flags)
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
     for (size_t i = 0; library && i < sizeof spellings / sizeof *spellings; i++) {
         const Spelling *s = &spellings[i];
-        Cblas is = { symbol(library, s, "cblas_sgemm"), symbol(library, s, "cblas_dgemm"), s->is_wide,
-                     NULL, NULL, "" };
+        Cblas is = {
+            symbol(library, s, "cblas_sgemm"), symbol(library, s, "cblas_dgemm"), s->is_wide, NULL, NULL, ""
+        };
         if (!is.sgemm || !is.dgemm)
             continue;
         void *set = symbol(library, s, "openblas_set_num_threads");
@@ -172,8 +174,8 @@ static int fits(const cell_blas_call *blas)
 int cell_cblas_takes(const cell_gemm_call *call, cell_blas_call *blas)
 {
     const char *which;
-    int is_typed = (call->a.dtype == CELL_F32 || call->a.dtype == CELL_F64) && call->b.dtype == call->a.dtype &&
-                   call->c.dtype == call->a.dtype;
+    int is_typed = (call->a.dtype == CELL_F32 || call->a.dtype == CELL_F64) &&
+                   call->b.dtype == call->a.dtype && call->c.dtype == call->a.dtype;
     return cell_cblas_name() && is_typed && call->k > 0 && call->alpha != 0 &&
            cell_blas_form(call, blas, &which) && fits(blas);
 }
@@ -188,8 +190,8 @@ int cell_cblas_takes(const cell_gemm_call *call, cell_blas_call *blas)
                  (real)beta, (real *)c, (size)blas->ldc);                                                    \
     } while (0)
 
-void cell_cblas_part(const cell_blas_call *blas, int64_t batch, int64_t row, int64_t col, int64_t m, int64_t n,
-                     double alpha, double beta)
+void cell_cblas_part(const cell_blas_call *blas, int64_t batch, int64_t row, int64_t col, int64_t m,
+                     int64_t n, double alpha, double beta)
 {
     int64_t bytes = (int64_t)cell_dtype_bytes(blas->c.dtype);
     const char *a = cell_batch_start(&blas->a, batch) + row * (blas->a_transposed ? 1 : blas->lda) * bytes;

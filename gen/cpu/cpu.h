@@ -19,8 +19,8 @@ typedef struct CpuKernel {
     const Formula *scratch; /* bytes that a thread has for itself; NULL: none */
 } CpuKernel;
 
-/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most; STRAND: where
- * steps go by pieces of rows. ROWS: rows of single elements that are one item. */
+/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most;
+ * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. */
 enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_STRAND = 512, CPU_ROWS = 256, CPU_COLUMNS = 256 };
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
@@ -54,13 +54,14 @@ void cpu_bind_axes(Code *x, NodeId array, int naxes);
 const Formula *cpu_rows(Plan *p, const Group *g);
 const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
 
-/* cpu_lanes.c: closes a loop whose turns depend on no other, over `var`, or over what `var` is declared by in its
- * first statement, and takes conditions of the call out of it; true: it may then read and store elements of at most
- * 8 bytes of scratch memory, at the places of `var`. */
+/* cpu_lanes.c: closes a loop whose turns depend on no other, over `var`, or over what `var` is declared
+ * by in its first statement, and takes conditions of the call out of it; true: it may then read and store
+ * elements of at most 8 bytes of scratch memory, at the places of `var`. */
 bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
 
-/* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes; NULL: one
- * step's kernels wait for those of the one before. elements_apart: they are pieces of rows, else sequences. */
+/* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes;
+ * NULL: one step's kernels wait for those of the one before. elements_apart: they are pieces of rows,
+ * else sequences. */
 const Formula *cpu_strands(Plan *p, const Program *pr);
 bool cpu_elements_apart(const Plan *p, const Program *pr);
 /* Items of a MAP group's kernel. */

@@ -1,8 +1,9 @@
 /* cpu_lanes.c: loops over neighbours without conditions on the call. In comes a loop whose turns depend
  * on no other, as it was built; out goes the same with stores that are not always wanted (a pointer that
  * the caller may leave out, the last step only) made always: where they are not wanted, to scratch
- * memory; what may be left out is read always, likewise. Which it is, is chosen in front of the loop. A compiler makes vectors of such a loop on any
- * machine, and of one with conditions at most where stores have masks. */
+ * memory; what may be left out is read always, likewise. Which it is, is chosen in front of the loop. A
+ * compiler makes vectors of such a loop on any machine, and of one with conditions at most where stores
+ * have masks. */
 #include <string.h>
 
 #include "cpu.h"
@@ -55,8 +56,8 @@ static const KirExpr *without(Code *x, const Inside *in, const KirExpr *place, c
     return !rest ? NULL : left ? code_add(x, rest, b) : code_add(x, a, rest);
 }
 
-/* What is read of an argument that the caller may leave out, as zeros then: read always, of scratch memory where it
- * is not there, and chosen behind that. */
+/* What is read of an argument that the caller may leave out, as zeros then: read always, of scratch
+ * memory where it is not there, and chosen behind that. */
 typedef struct Reads {
     Code *code;
     const Inside *in;
@@ -140,8 +141,9 @@ static bool read_always(Code *x, const Inside *in, KirStmt *loop, const KirExpr 
     return r.n > 0;
 }
 
-/* A store at the variable's place under a condition that is the same for the whole loop. What it adds to is read of
- * the scratch memory too, whatever lies there: one question for all stores, which GCC takes out of the loop. */
+/* A store at the variable's place under a condition that is the same for the whole loop. What it adds to
+ * is read of the scratch memory too, whatever lies there: one question for all stores, which GCC takes
+ * out of the loop. */
 static const KirExpr *base_of(Code *x, const Inside *in, const KirStmt *s, const KirExpr *var)
 {
     bool one = s->kind == KI_IF && s->body.len == 1 && !s->other.len && s->body.data[0]->kind == KI_STORE;

@@ -1,8 +1,9 @@
-/* cpu_steps.c: strands of a loop over the steps. In comes a plan whose steps are kernels; out goes into how many
- * strands the loop falls of which none reads what another writes: a thread takes some of them and walks all steps,
- * so that their states stay in a core's cache and no thread waits for another between two steps. Strands are
- * sequences, or pieces of a row where elements of a step read no neighbours. Guaranteed: each kernel of the loop has
- * as many items for each strand, which lie side by side in the order of the strands. */
+/* cpu_steps.c: strands of a loop over the steps. In comes a plan whose steps are kernels; out goes into
+ * how many strands the loop falls of which none reads what another writes: a thread takes some of them
+ * and walks all steps, so that their states stay in a core's cache and no thread waits for another
+ * between two steps. Strands are sequences, or pieces of a row where elements of a step read no
+ * neighbours. Guaranteed: each kernel of the loop has as many items for each strand, which lie side by
+ * side in the order of the strands. */
 #include <string.h>
 
 #include "cpu.h"
@@ -14,8 +15,8 @@ typedef struct Look {
     bool *seen; /* per node */
 } Look;
 
-/* Are all values that an expression reads of this step, or that steps hand on, its own element's? axes: of the
- * array that it defines. */
+/* Are all values that an expression reads of this step, or that steps hand on, its own element's? axes:
+ * of the array that it defines. */
 static bool reads_own(Look *l, NodeId id, const IndexId *axes, int n);
 
 static bool is_own_place(const Module *m, const IxExpr *const *map, int nmap, const IndexId *axes, int n)

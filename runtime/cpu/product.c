@@ -1,7 +1,7 @@
-/* Products on the CPU. In: a product in strides. Out: the same in blocks for CBLAS, where there is one and the
- * product is large; else turned so that rows of the result are neighbours, and handed to the code for the
- * machine's level (product_level.c). Operands that stay the same over the steps of a loop are packed once,
- * which no CBLAS does. */
+/* Products on the CPU. In: a product in strides. Out: the same in blocks for CBLAS, where there is one
+ * and the product is large; else turned so that rows of the result are neighbours, and handed to the code
+ * for the machine's level (product_level.c). Operands that stay the same over the steps of a loop are
+ * packed once, which no CBLAS does. */
 #include "product.h"
 
 #include "../cblas.h"
@@ -118,10 +118,19 @@ static cell_gemm_call without_terms(const cell_gemm_call *call)
 
 /* ---- by CBLAS: blocks of the result, each a call of one thread; their sizes follow from the product's */
 
-/* LEAST: rows and columns of a product for CBLAS; OPERATIONS, too. Blocks have ROWS x COLUMNS, less where there
- * would be few of them and a block is PIECE operations or more, more where there would be more than MOST; EDGE: a
- * multiple of what tiles have. */
-enum { LEAST = 32, OPERATIONS = 1 << 20, ROWS = 512, COLUMNS = 1024, FEW = 4, PIECE = 1 << 23, MOST = 64, EDGE = 48 };
+/* LEAST: rows and columns of a product for CBLAS; OPERATIONS, too. Blocks have ROWS x COLUMNS, less where
+ * there would be few of them and a block is PIECE operations or more, more where there would be more than
+ * MOST; EDGE: a multiple of what tiles have. */
+enum {
+    LEAST = 32,
+    OPERATIONS = 1 << 20,
+    ROWS = 512,
+    COLUMNS = 1024,
+    FEW = 4,
+    PIECE = 1 << 23,
+    MOST = 64,
+    EDGE = 48
+};
 
 typedef struct Blocks {
     const cell_gemm_call *call;
@@ -139,7 +148,8 @@ static void multiply_blocks(const void *data, int64_t first, int64_t end, void *
     const Blocks *x = data;
     (void)scratch;
     for (int64_t item = first; item < end; item++) {
-        int64_t of = item % (x->down * x->across), row = of / x->across * x->rows, col = of % x->across * x->cols;
+        int64_t of = item % (x->down * x->across), row = of / x->across * x->rows,
+                col = of % x->across * x->cols;
         int64_t m = x->blas.m - row, n = x->blas.n - col;
         cell_cblas_part(&x->blas, item / (x->down * x->across), row, col, m < x->rows ? m : x->rows,
                         n < x->cols ? n : x->cols, x->call->alpha, x->call->beta);
@@ -175,13 +185,13 @@ static int is_for_cblas(const cell_products *own, const cell_gemm_call *call, ce
            cell_cblas_takes(call, blas);
 }
 
-static cell_status by_cblas(const cell_gemm_call *call, const cell_blas_call *blas, int threads, cell_error *err)
+static cell_status by_cblas(const cell_gemm_call *call, const cell_blas_call *blas, int threads,
+                            cell_error *err)
 {
     Blocks x = blocks_of(call, blas);
     cell_cblas_enter_single();
-    cell_status status =
-        cell_pool_run(multiply_blocks, &x, x.down * x.across * call->batch, 1, 0,
-                      cell_cblas_has_single() ? threads : 1, err);
+    cell_status status = cell_pool_run(multiply_blocks, &x, x.down * x.across * call->batch, 1, 0,
+                                       cell_cblas_has_single() ? threads : 1, err);
     cell_cblas_leave_single();
     return status;
 }
