@@ -145,7 +145,7 @@ __host__ __device__ constexpr int64_t cell_attention_tiles(int64_t rows, int own
 {
     return (rows + own - 1) / own;
 }
-template <class M> __device__ __forceinline__ int cell_attention_key_tiles(const cell_attention<M> &x)
+template <class M> __host__ __device__ __forceinline__ int cell_attention_key_tiles(const cell_attention<M> &x)
 {
     constexpr int own = cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS>::own;
     int n = 0;

@@ -193,7 +193,7 @@ __device__ __forceinline__ void cell_attention_back_rows(const cell_attention<M>
 // ---- the gradients of keys and values ----
 
 template <class M>
-__device__ __forceinline__ int64_t cell_attention_back_keys_blocks(const cell_attention<M> &x)
+__host__ __device__ __forceinline__ int64_t cell_attention_back_keys_blocks(const cell_attention<M> &x)
 {
     return (int64_t)cell_attention_key_tiles(x) * cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS>::slabs;
 }
