@@ -1,6 +1,6 @@
 /* The same call with 1, 2 and 5 threads, forward, backward and inference, has the same bits; and so has
  * a call in a child of a fork. In: an instance, linked under the name below; sizes B,T,dims... on the
- * command line. */
+ * command line. NO_CHILD: not the fork, for emulators that have no threads in a child of threads. */
 #include "cell_plan.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 extern const cell_desc *threads_instance(void);
 
-static int passed, failed;
+static int passed, failed, skipped;
 
 static void check(int right, const char *what)
 {
@@ -155,8 +155,11 @@ int main(int argc, char **argv)
               "with 2 threads");
         check(run(desc, sizes, 5, &other) == CELL_OK && same_results(desc, sizes, &one, &other),
               "with 5 threads");
-        check(child_is_same(desc, sizes, &one), "in a child");
+        if (getenv("NO_CHILD"))
+            skipped++;
+        else
+            check(child_is_same(desc, sizes, &one), "in a child");
     }
-    printf("%d passed, %d failed\n", passed, failed);
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
     return failed > 0;
 }
