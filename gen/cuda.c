@@ -219,12 +219,20 @@ static double bytes_of_steps(const Plan *p)
     return bytes;
 }
 
-/* It leaves steps, or a step has no more kernels; and it moves at most a quarter more bytes. Where the gradient of such
- * a product is no product itself, its terms would be written out step by step (E83: 20 times the bytes). */
+/* Directions that one kernel walks. */
+static int walks_of(const Plan *p)
+{
+    return p->program[FORWARD].one_kernel + p->program[BACKWARD].one_kernel;
+}
+
+/* It leaves steps, or a step has no more kernels; and it moves at most a quarter more bytes. Where the
+ * gradient of such a product is no product itself, its terms would be written out step by step (E83: 20 times
+ * the bytes). A kernel that walks all steps is worth more than fewer products: what one product lays
+ * together, a step may have to copy. */
 static bool is_better(const Plan *p, const Plan *first)
 {
     static const double most_bytes = 1.25;
-    if (bytes_of_steps(p) > most_bytes * bytes_of_steps(first))
+    if (bytes_of_steps(p) > most_bytes * bytes_of_steps(first) || walks_of(p) < walks_of(first))
         return false;
     return (first->schedule->last_resort && !p->schedule->last_resort) ||
            groups_of_steps(p) <= groups_of_steps(first);

@@ -311,9 +311,16 @@ void state_store_initial(Kernel *k, TensorId s, const char *place, const char *v
 
 /* ---- kernels_walk.c: kernels that walk all steps */
 
-/* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
-    PanelLoop;
+/* A group of a step that one kernel walks, printed but for its loop. posts: an operand is whole behind it;
+ * elements: the local that says how many a block has; units: of the group's last axis. */
+typedef struct PanelLoop {
+    int number, ahead;
+    const char *unit, *elements, *fields, *early, *fetched, *once, *body, *late;
+    const Poly *units;
+    const char *index; /* of several pieces: the element in the piece of a unit */
+    int pieces;
+    bool posts;
+} PanelLoop;
 /* Of a kernel, which has it from then on; and its end. */
 void walk_begin(Kernel *k, UnitWalk *w);
 void walk_end(Kernel *k);

@@ -105,6 +105,8 @@ static void warn_of_products(const Plan *p)
 {
     const Program *pr = &p->program[FORWARD];
     bool *said = plan_alloc(p, 1, pr->groups.len);
+    if (pr->one_kernel) /* with the weights of each on the chip */
+        return;
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
         const Read *vector = multiplies(p, g);

@@ -38,10 +38,18 @@ __device__ __forceinline__ uint32_t cell_panel_word(uint32_t word)
     return word == CELL_PANEL_MARK ? 0x7fff7fffu : word;
 }
 
+// A step may have several such products: each has its X, its posts and its weights, unless it has those of
+// another, and all use the same place for the warps' shares of a sum. The pieces of k may be of other units than
+// the pieces of rows; of both a block owns the same number. Then some blocks may own nothing of X, and the last
+// group waits for their posts too, so that no block is more than a step ahead of one that reads X.
+//
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
 // divides 32. Split: blocks of a cluster that share their rows and divide k, so that each reads only its part of X: the
 // pieces, if it divides Inner, else the units of every piece. Batch: rows of X that are multiplied at once, 16, or 32 in 16 bits.
-template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = CELL_PANEL_BATCH> struct cell_panel {
+// Keep: how many fragments of the weights a thread may have in registers.
+template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = CELL_PANEL_BATCH,
+          int Keep = 16>
+struct cell_panel {
     static constexpr int batch = Batch;
     static constexpr int covered = Units * Split;       // units whose rows the block multiplies
     static constexpr int slices = Inner % Split == 0 ? 1 : Split; // parts of each piece
@@ -60,14 +68,16 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
     static constexpr int most_ahead = pieces > 1 || !narrow || tiles <= 2 ? 8 : slices > 1 ? 2 : 4;
     static constexpr int ahead = halves == 1 || most_ahead < 4 ? most_ahead : 4; // blocks along k that are read at once
-    static constexpr int most_held = 16 / (halves * halves) / ahead; // tiles of them in registers
+    static constexpr int most_held = Keep / (halves * halves) / ahead; // tiles of them in registers
     static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < most_held ? tiles : most_held;
 
     cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each], without those in registers
     cell_smem<float> partial; // [warp][tile][Batch][8]
     cell_smem<float> gathered; // [2][block of the cluster][piece][Batch][Units]
     cell_inbox inbox, next_inbox; // of a half of `gathered` each
-    int units, group;         // group: units of one warp, a multiple of 32, the length of two fragments
+    int units; // of a piece of the rows
+    int k_units, group; // of a piece of k; of one warp, a multiple of 32, the length of two fragments
+    int others; // blocks that own none of these, and post with the last group
     int first;                // the block's first unit
     int rank;                 // in the cluster
     int turn;                 // which half of `gathered` is next
@@ -78,16 +88,65 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
 
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units, unsigned int *counters)
     {
+        begin(of_units, of_units);
+        post_to(counters);
+        carve_weights(cursor);
+        partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
+        carve_cluster(cursor);
+    }
+
+    // One of several products: `shares` has room for the shares of each.
+    __device__ __forceinline__ void carve_one(unsigned char *&cursor, cell_smem<float> shares_of_all,
+                                              int64_t of_units, int64_t of_k, unsigned int *counters)
+    {
+        begin(of_units, of_k);
+        post_with_all(counters);
+        carve_weights(cursor);
+        partial = shares_of_all;
+        carve_cluster(cursor);
+    }
+
+    // The same weights as another of the products has, for another operand.
+    __device__ __forceinline__ void carve_again(unsigned char *&cursor, const cell_panel &first_one,
+                                                unsigned int *counters)
+    {
+        *this = first_one;
+        post_with_all(counters);
+        carve_cluster(cursor);
+    }
+
+    __device__ __forceinline__ void begin(int64_t of_units, int64_t of_k)
+    {
         units = (int)of_units;
-        group = ((units + groups - 1) / groups + 31) / 32 * 32;
+        k_units = (int)of_k;
+        group = ((k_units + groups - 1) / groups + 31) / 32 * 32;
         first = (int)cell_block_index(0) * Units;
         rank = Split > 1 ? cell_cluster_rank() : 0;
-        turn = 0;
+        turn = others = 0;
         marks = awaits = false;
+    }
+
+    __device__ __forceinline__ void post_to(unsigned int *counters)
+    {
         posts = counters;
-        own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
+        own_posts = first < k_units ? counters + first / group * CELL_PANEL_POST : nullptr;
+    }
+
+    __device__ __forceinline__ void post_with_all(unsigned int *counters)
+    {
+        post_to(counters);
+        others = (int)cell_block_count(0) - (k_units + Units - 1) / Units;
+        if (!own_posts && k_units > 0)
+            own_posts = counters + (k_units - 1) / group * CELL_PANEL_POST;
+    }
+
+    __device__ __forceinline__ void carve_weights(unsigned char *&cursor)
+    {
         weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * place(pieces * (group / along), 0) * stride);
-        partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
+    }
+
+    __device__ __forceinline__ void carve_cluster(unsigned char *&cursor)
+    {
         if (Split > 1) {
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
             inbox = cell_inbox_carve(cursor);
@@ -152,11 +211,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
         const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
         const int k_unit = own_group() * group + block % blocks * along + lane % 4 * each;
         const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
-        const int64_t k = (int64_t)(first_piece() + block / blocks) * units + k_unit;
+        const int64_t k = (int64_t)(first_piece() + block / blocks) * k_units + k_unit;
         const bool there = block < pieces * blocks && unit < units;
         CELL_UNROLL
         for (int i = 0; i < each; i++)
-            v[i] = there && k_unit + i < units ? w[row * row_stride + (k + i) * k_stride] : T{};
+            v[i] = there && k_unit + i < k_units ? w[row * row_stride + (k + i) * k_stride] : T{};
     }
 
     __device__ __forceinline__ cell_smem<T> lane_weights() const
@@ -195,7 +254,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
     __device__ __forceinline__ bool begins_at(const T *x, int64_t pitch, int bytes) const
     {
         const int numbers = bytes / (int)sizeof(T);
-        return units % numbers == 0 && pitch % numbers == 0 && reinterpret_cast<uintptr_t>(x) % bytes == 0;
+        return k_units % numbers == 0 && pitch % numbers == 0 && reinterpret_cast<uintptr_t>(x) % bytes == 0;
     }
 
     // Marks the block's own words of X, the rows of `steps` steps of each sequence but row `skip` of each, which is there
@@ -220,11 +279,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
     {
         constexpr int own = Units / Numbers, marked = Inner * own, rows = CELL_PANEL_THREADS / marked;
         const int at = cell_thread() % marked, unit = first + at % own * Numbers;
-        if (cell_thread() < rows * marked && unit < units)
+        if (cell_thread() < rows * marked && unit < k_units)
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t row = cell_thread() / marked; row < steps; row += rows)
                     if (row != skip)
-                        put(x + (b * steps + row) * pitch + at / own * units + unit);
+                        put(x + (b * steps + row) * pitch + at / own * k_units + unit);
     }
 
     // An element of X, p its place: all threads of a warp come, neighbours with neighbours, those that are not `mine`
@@ -260,10 +319,12 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
         awaits = marks && rounds > 0;
         if (marks)
             return;
-        const int begin = own_group() * group, end = begin + group < units ? begin + group : units;
+        const int begin = own_group() * group, end = begin + group < k_units ? begin + group : k_units;
+        const int last = end == k_units ? others : 0;
         if (cell_lane() == 0 && begin < end)
             cell_counter_wait(posts + own_group() * CELL_PANEL_POST,
-                              (unsigned int)((end - begin + Units - 1) / Units) * (unsigned int)rounds);
+                              (unsigned int)((end - begin + Units - 1) / Units + last) *
+                                  (unsigned int)rounds);
         cell_warp_barrier();
     }
 
@@ -528,7 +589,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
     {
         const int lane = cell_lane();
         const T *row[rows];
-        x += (int64_t)first_piece() * units;
+        x += (int64_t)first_piece() * k_units;
         row[0] = x + (lane / 4 < left ? lane / 4 : 0) * pitch;
         row[1] = x + (lane / 4 + 8 < left ? lane / 4 + 8 : 0) * pitch;
         CELL_UNROLL
@@ -557,13 +618,13 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
             fragments some;
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                const bool there = done + i < all && unit < units;
+                const bool there = done + i < all && unit < k_units;
                 some.at[i] = there ? k : -1;
-                some.left[i] = there ? units - unit : 0;
+                some.left[i] = there ? k_units - unit : 0;
                 unit += along;
                 k += along;
                 if (pieces > 1 && unit >= begin + group) {
-                    k += units - group;
+                    k += k_units - group;
                     unit = begin;
                 }
             }

@@ -95,6 +95,13 @@ done
 for spec in e0 e1; do
     TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 chip:3,3,42 chip:32,3,40 17,2,272"
 done
+# The same with several products in a step: of one another's results, over an input's axis and a state's (of one
+# a block may have no units).
+several="chip:2,3,5,24 chip:18,2,3,31 gpu:17,2,3,272"
+TYPES="bf16 f32" SUFFIX=_panel instance gru gemm "$several" --set reset=before
+several="chip:2,3,24,9 chip:18,2,9,24 gpu:17,2,300,40 gpu:3,3,16,280"
+TYPES="bf16 f32" SUFFIX=_panel instance gru_d gemm "$several"
+TYPES=bf16 SUFFIX=_panel instance rhn gemm "chip:2,3,5,24 gpu:3,2,5,272"
 # More units than a cluster takes, and sequences than 16.
 TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028"
 # A cluster of 16 blocks walks the steps (the emulated device holds one), 64 units a block; not of cells with several gates.
@@ -248,6 +255,8 @@ TYPES=$types_before
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --reverse
 TYPES=bf16 SUFFIX=_panel instance e1 gemm "chip:2,3,40 chip:18,4,64 18,4,64 chip:8,1,40" --reverse
+TYPES=bf16 SUFFIX=_panel instance gru gemm "chip:2,3,5,24" --set reset=before --lengths
+TYPES=bf16 SUFFIX=_panel instance gru gemm "chip:2,3,5,24" --set reset=before --reverse
 TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --reverse
 TYPES=bf16 SUFFIX=_cluster instance e1 gemm "cluster:3,4,67 cluster:8,1,40" --reverse

@@ -112,11 +112,13 @@ done
 
 # ---- params apart, or stacked
 
-# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk; the
+# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk, of which the
+# general one (with the weights of its products) may be any other; the
 # operations of a step, and of what is done for all steps the products, each with a number. Beside a walk on
 # chip (tile) those stay apart, since there one product was slower (docs/fast-cells.md).
 kernels() {
-    grep -E '^schedule |^ +one kernel walks' "$1"
+    grep -E '^schedule |^ +one kernel walks' "$1" | grep -v ', with the weights of'
+    grep -oE 'one kernel walks the [a-z]+ steps' "$1" | sort -u
     awk '/^schedule tile/ { on_chip = 1 }
          /^(forward|backward): operations/ { direction = $1; table = 1; next }
          /^ +line +value/ { table = 0 }

@@ -31,32 +31,67 @@ static bool narrow_storage(const Plan *p)
 
 /* ---- a panel in each block ---- */
 
+/* Blocks for the units of each space. */
 static const Formula *panel_grid(Module *m, const Panel *w)
 {
     const Formula *clusters = form_blocks(m, w->units, w->own * w->split);
+    for (int i = 1; i < w->nspaces; i++)
+        clusters = formula(m, F_MAX, clusters, form_blocks(m, w->spaces[i], w->own * w->split));
     return w->split > 1 ? formula_with(m, F_MUL, clusters, w->split) : clusters;
 }
 
 /* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of
  * so many blocks along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a
  * cluster's blocks, and the sums. */
+static int panel_tiles(const Panel *w)
+{
+    return w->outer * w->own * w->split / 8;
+}
+
+static int panel_slices(const Panel *w)
+{
+    return w->inner % w->split ? w->split : 1;
+}
+
+static const Formula *weight_bytes(const Plan *p, const Panel *w, int keep)
+{
+    Module *m = p->m;
+    int tiles = panel_tiles(w), slices = panel_slices(w), pieces = w->inner * slices / w->split;
+    int tile = 8 * 256 * (p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
+    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8;
+    int most = keep / (halves * halves) / ahead;
+    int held = pieces > 1 || p->dtype == DT_F32 ? 0 : tiles < most ? tiles : most;
+    const Formula *weights = times(m, w->k_units, 8 * 32 * slices, pieces * tiles * tile);
+    if (held > 0) {
+        const Formula *steps = formula_with(m, F_MIN, times(m, w->k_units, 8 * 32 * slices, 1), ahead);
+        weights = formula(m, F_SUB, weights, formula_with(m, F_MUL, steps, held * tile));
+    }
+    return weights;
+}
+
 static const Formula *panel_bytes(const Plan *p, const Panel *w)
 {
     Module *m = p->m;
-    int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN;
-    int tiles = w->outer * w->own * w->split / 8;
-    int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
-    int shares = 8 * tiles * 8 * w->batch * 4 + (w->split > 1 ? 2 * w->split * shared + 2 * 16 : 0);
-    int tile = 8 * 256 * (p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
-    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8;
-    int most = 16 / (halves * halves) / ahead;
-    int held = pieces > 1 || p->dtype == DT_F32 ? 0 : tiles < most ? tiles : most;
-    const Formula *weights = times(m, w->units, 8 * 32 * slices, pieces * tiles * tile);
-    if (held > 0) {
-        const Formula *steps = formula_with(m, F_MIN, times(m, w->units, 8 * 32 * slices, 1), ahead);
-        weights = formula(m, F_SUB, weights, formula_with(m, F_MUL, steps, held * tile));
+    int shares = 0, rows = 0;
+    const Formula *weights = NULL;
+    for (int i = 0; i < panel_products(w); i++) {
+        const Panel *part = panel_part(w, i);
+        int own = PANEL_TURN * part->outer * part->own * 4;
+        int warps = 8 * panel_tiles(part) * 8 * part->batch * 4;
+        const Formula *own_weights = weight_bytes(p, part, panel_keep(w));
+        shares = warps > shares ? warps : shares;
+        rows += own;
+        if (w->nparts && part->weights < i)
+            continue;
+        weights = weights ? formula(m, F_ADD, weights, own_weights) : own_weights;
     }
-    const Formula *sums = times(m, poly_dim(m, ATOM_B), 16, own);
+    for (int i = 0; i < panel_products(w); i++) {
+        const Panel *part = panel_part(w, i);
+        if (part->split == 1)
+            continue;
+        shares += 2 * w->split * part->outer * part->own * 4 * part->batch + 2 * 16;
+    }
+    const Formula *sums = times(m, poly_dim(m, ATOM_B), 16, rows);
     return formula(m, F_ADD, formula_with(m, F_ADD, weights, shares), sums);
 }
 

@@ -36,6 +36,7 @@ typedef struct ColumnsText {
 typedef struct GemmKernel {
     const Panel *w;
     int group;                    /* number of the group that is printed */
+    int pieces; /* of its axis, of which a thread has a unit each; mostly 1 */
     const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps;
                                    * or NULL */
     ColumnsText *columns;         /* kernels_columns.c: while it is printed */

@@ -26,6 +26,24 @@ int64_t panel_times(Module *m, const Poly *whole, const Poly *part)
     return n > 0 && poly_mul(m, part, poly_const(m, n)) == whole ? n : 0;
 }
 
+bool panel_whole_pieces(Module *m, const Poly *offset, const Poly *units, int64_t *pieces)
+{
+    int64_t forward = panel_times(m, offset, units);
+    *pieces = forward ? forward : -panel_times(m, poly_mul(m, offset, poly_const(m, -1)), units);
+    return *pieces || offset->nterms == 0;
+}
+
+const Poly *panel_base(Module *m, const Panel *w, const Poly *axis)
+{
+    for (int i = 0; i < w->nspaces; i++)
+        if (w->spaces[i] == axis)
+            return axis;
+    for (int i = 0; i < w->nspaces; i++)
+        if (panel_times(m, axis, w->spaces[i]) > 1)
+            return w->spaces[i];
+    return axis;
+}
+
 static const Poly *extent(const Module *m, IndexId i)
 {
     return m->indices.data[i].extent;
@@ -64,7 +82,35 @@ typedef struct Own {
     const IndexId *axes;
     int naxes;
     Marks *arrays;
+    const Poly *space; /* the units of the group that reads */
 } Own;
+
+/* Where a step's groups are pointwise over different units: is it made by those of the reader's? */
+static bool made_here(const Own *o, const Read *r)
+{
+    const Module *m = o->p->m;
+    const Tensor *x = r->is_tensor ? &m->tensors.data[r->id] : NULL;
+    NodeId id = !x ? r->id : x->kind == T_DNEXT ? m->roots.data[x->of].dprev : m->roots.data[r->id].next;
+    if (x && (x->kind == T_DINIT || (x->kind == T_STATE && o->pr->dir == BACKWARD)))
+        return true;
+    if (!x && o->pr->node[id].home == HOME_NONE && o->pr->group[id] < 0)
+        return true;
+    if (id >= 0 && o->pr->group[id] < 0)
+        id = plan_named(o->p, id);
+    return id >= 0 && panel_space(o->p, o->pr, o->w, id) == o->space;
+}
+
+/* Is the element that of the own unit, in any piece? Readers in place may be over several pieces themselves. */
+static bool own_element(const Own *o, const IxExpr *linear, const Poly *elements)
+{
+    Module *m = o->p->m;
+    int64_t piece;
+    if (o->naxes > 1)
+        return panel_piece(m, linear, elements, o->axes, o->naxes, &piece);
+    const IxExpr *rest = ix_sub(m, linear, ix_index(m, o->axes[0]));
+    return rest->nterms == 0 && panel_times(m, elements, o->space) > 0 &&
+           panel_whole_pieces(m, rest->offset, o->space, &piece);
+}
 
 /* Does a block find what is read here at its own units, or is it no other block's work? */
 static bool own_read(void *of, const Read *r)
@@ -73,14 +119,15 @@ static bool own_read(void *of, const Read *r)
     const Plan *p = o->p;
     const Program *pr = o->pr;
     Module *m = p->m;
-    int64_t piece;
     TensorKind kind = r->is_tensor ? m->tensors.data[r->id].kind : T_INPUT;
     bool stepwise = r->is_tensor ? kind == T_STATE || kind == T_DNEXT || kind == T_DINIT
                                  : pr->phase[r->id] == PHASE_DURING;
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     if (!stepwise)
         return true;
-    if (!panel_piece(m, read_linear(m, r), elements, o->axes, o->naxes, &piece))
+    if (o->w->nparts && !made_here(o, r))
+        return false;
+    if (!own_element(o, read_linear(m, r), elements))
         return false;
     if (r->is_tensor || pr->node[r->id].home != HOME_NONE || pr->group[r->id] >= 0)
         return true;
@@ -91,17 +138,20 @@ static bool own_read(void *of, const Read *r)
     return at(p, r->id)->naxes == o->naxes && every_read(p, at(p, r->id)->args[0], own_read, &inside);
 }
 
-static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Group *g)
+bool panel_takes_map(const Plan *p, const Program *pr, const Panel *w, const Group *g)
 {
     const Poly *all = poly_const(p->m, 1);
     for (int i = 0; i < g->naxes; i++)
         all = poly_mul(p->m, all, g->axes[i]);
-    if (g->naxes != w->naxes || g->axes[g->naxes - 1] != w->units || all != poly_mul(p->m, w->units, w->heads) ||
-        !g->batched || (g->need.len && !g->always))
+    if (g->naxes != w->naxes || !g->batched || (g->need.len && !g->always))
+        return false;
+    if (!w->nparts && (g->axes[g->naxes - 1] != w->units || all != poly_mul(p->m, w->units, w->heads)))
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]);
-        Own own = { p, pr, w, a->axes, a->naxes, marks_begin(p->m) };
+        Own own = {
+            p, pr, w, a->axes, a->naxes, marks_begin(p->m), panel_base(p->m, w, g->axes[g->naxes - 1])
+        };
         bool takes = every_read(p, a->args[0], own_read, &own);
         marks_end(own.arrays);
         if (!takes)
@@ -126,7 +176,9 @@ static bool can_cross(const Plan *p, const Program *pr, NodeId value)
 {
     int own = pr->group[value];
     return own >= 0 && pr->groups.data[own].kind == G_MAP && pr->groups.data[own].phase == PHASE_DURING &&
-           array_elements(p->m, value) == gemm_walks(pr)->panel->units &&
+           pr->groups.data[own].naxes == 1 &&
+           array_elements(p->m, value) ==
+               panel_base(p->m, gemm_walks(pr)->panel, pr->groups.data[own].axes[0]) &&
            (pr->node[value].home == HOME_NONE || pr->node[value].dtype == p->compute);
 }
 
@@ -187,7 +239,7 @@ bool panel_is_weight(const Plan *p, const Program *pr, const Read *r)
 
 /* The weight on one side, a vector per sequence (and head) on the other, both in the storage type; rows and k made of
  * whole pieces. */
-static bool takes_product(const Plan *p, const Program *pr, Panel *w)
+bool panel_takes_product(const Plan *p, const Program *pr, Panel *w)
 {
     Module *m = p->m;
     const Gemm *g = &w->product->gemm;
@@ -204,7 +256,7 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
     w->operand = vector->read.id;
     w->operand_offset = vector->offset;
     const Poly *rows = left ? g->m : g->n, *batch = left ? g->n : g->m;
-    w->inner = (int)panel_times(m, g->k, w->units);
+    w->inner = (int)panel_times(m, g->k, w->k_units);
     w->outer = (int)panel_times(m, rows, w->units);
     const Storage *x = plan_storage(p, pr, &vector->read);
     const Poly *pitch = poly_mul(m, poly_dim(m, ATOM_T), x->pitch ? x->pitch : array_elements(m, vector->read.id));
@@ -218,7 +270,7 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
 /* A block may be a step ahead of another that still reads the operand: where inference keeps that of one step
  * only, it now keeps two. What a block writes at a step others read no more, since it has waited for their posts of
  * the step before, behind their products of the one before that. */
-static void keep_operand(Plan *p, const Program *pr, const Panel *w)
+void panel_keep_operand(Plan *p, const Program *pr, const Panel *w)
 {
     Buffer *b = &p->buffers.data[pr->node[w->operand].slot];
     if (pr->dir == FORWARD && b->ring == 1 && !mutate("one-operand"))
@@ -226,7 +278,7 @@ static void keep_operand(Plan *p, const Program *pr, const Panel *w)
 }
 
 /* A copy of the state, which the step before has made. */
-static bool made_before(const Plan *p, NodeId operand)
+bool panel_made_before(const Plan *p, NodeId operand)
 {
     Read r;
     return plan_resolve(p, at(p, operand)->args[0], &r) && r.is_tensor &&
@@ -251,7 +303,7 @@ static int own_of(const Plan *p, const Panel *w)
 
 /* A block that reads all pieces would read more than it multiplies. In f32 its part of the weights fits for clusters of
  * up to 3. */
-static int split_of(const Plan *p, const Panel *w)
+int panel_split(const Plan *p, const Panel *w)
 {
     int split = w->inner;
     while (p->dtype == DT_F32 && (split > 3 || w->inner % split))
@@ -269,45 +321,33 @@ static const Poly *heads_of(Plan *p, const Group *g)
 
 bool panel_take_product(Panel *w, Group *g)
 {
-    if (g->kind != G_GEMM || w->product || g->arrays.len != 1 || g->need.len > 0)
+    if (g->kind != G_GEMM || w->product || g->arrays.len != 1 || (g->need.len > 0 && !g->always))
         return false;
     w->product = g;
     return true;
 }
 
-static const char *name_of(const Plan *p, NodeId id)
+const char *panel_value_name(const Plan *p, NodeId id)
 {
     const char *name = at(p, id)->name;
     return name ? intern_f(p->m->c, "`%s`", name) : "a value";
 }
 
-/* Why a group of the step beside the product, and beside what is pointwise, is too much. */
-static const Reason *beside(const Plan *p, const Panel *w, const Group *g)
+/* Why a group of the step that is neither pointwise nor a product is too much. */
+const Reason *panel_beside(const Plan *p, const Group *g)
 {
     const Module *m = p->m;
     NodeId id = g->arrays.data[0];
     for (int i = g->arrays.len - 1; i >= 0; i--)
         id = plan_reduces(p, g->arrays.data[i]) ? g->arrays.data[i] : id;
     const Node *sum = at(p, at(p, id)->args[0]);
-    if (g->kind != G_GEMM)
-        return reason_of(m, sum, "%s of each step is a %s that is no product", name_of(p, id),
-                         sum->kind == N_REDUCE && sum->reduce != R_SUM
-                             ? "maximum, minimum or product of elements"
-                             : "sum");
-    if (!w->product)
-        return reason_of(m, sum, "one of its products is for gradients that are not always asked for");
-    const Node *other = at(p, at(p, w->product->arrays.data[0])->args[0]);
-    const GemmSide *a = &w->product->gemm.b, *b = &g->gemm.b;
-    bool same = !a->read.is_tensor && !b->read.is_tensor && a->read.id == b->read.id;
-    const char *line = line_words(m, other->span);
-    return reason_of(
-        m, sum, "each step has more than one product, this beside that of %s%s",
-        *line ? line : "another term",
-        same ? ": params that one vector is multiplied by are one product where they are slices of one param"
-             : "");
+    return reason_of(m, sum, "%s of each step is a %s that is no product", panel_value_name(p, id),
+                     sum->kind == N_REDUCE && sum->reduce != R_SUM ? "maximum, minimum or product of elements"
+                                                                   : "sum");
 }
 
-static const Reason *no_panel(Plan *p, Program *pr, Panel *w);
+/* `several`: a step has more than one product. */
+static const Reason *no_panel(Plan *p, Program *pr, Panel *w, bool *several);
 
 /* A step of one product and of what is pointwise over the same units. NULL, and why, where it is no such
  * step. */
@@ -315,17 +355,26 @@ static Panel *find(Plan *p, Program *pr, const Reason **why)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Panel){ .outer = 0 };
-    *why = no_panel(p, pr, w);
+    bool several = false;
+    *why = no_panel(p, pr, w, &several);
+    if (several)
+        return panel_several(p, pr, why);
+    if (*why && w->product) { /* of one product, but over several axes, or pieces of one */
+        const Reason *also;
+        Panel *parts = panel_several(p, pr, &also);
+        *why = parts ? NULL : *why;
+        return parts;
+    }
     if (*why)
         return NULL;
-    w->operand_ready = made_before(p, w->operand);
+    w->operand_ready = panel_made_before(p, w->operand);
     w->own = own_of(p, w);
-    w->split = split_of(p, w);
+    w->split = panel_split(p, w);
     w->batch = PANEL_TURN;
     return w;
 }
 
-static const Reason *no_panel(Plan *p, Program *pr, Panel *w)
+static const Reason *no_panel(Plan *p, Program *pr, Panel *w, bool *several)
 {
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
@@ -335,25 +384,30 @@ static const Reason *no_panel(Plan *p, Program *pr, Panel *w)
             w->units = g->axes[g->naxes - 1];
             w->heads = heads_of(p, g);
             w->naxes = g->naxes;
+        } else if (g->kind != G_GEMM) {
+            return panel_beside(p, g);
         } else if (!panel_take_product(w, g)) {
-            return beside(p, w, g);
+            *several = true;
         }
     }
+    w->k_units = w->units;
+    if (*several)
+        return NULL;
     if (!w->product || !w->units)
         return reason(p->m, w->product ? "nothing of a step is computed beside the product"
                                        : "a step has no product");
     const Node *sum = at(p, at(p, w->product->arrays.data[0])->args[0]);
-    if (!takes_product(p, pr, w))
+    if (!panel_takes_product(p, pr, w))
         return reason_of(
             p->m, sum,
             "its product is not of a param, as it is stored, and one vector for each sequence (and head) "
             "whose rows and terms are some times as many as the units");
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
-        if (g->phase == PHASE_DURING && g->kind == G_MAP && !takes_map(p, pr, w, g))
+        if (g->phase == PHASE_DURING && g->kind == G_MAP && !panel_takes_map(p, pr, w, g))
             return reason_of(p->m, at(p, g->arrays.data[0]),
                              "%s of a step has, or reads, other elements than its own unit's",
-                             name_of(p, g->arrays.data[0]));
+                             panel_value_name(p, g->arrays.data[0]));
     }
     return NULL;
 }
@@ -365,8 +419,9 @@ static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
 {
     const Storage *x = &pr->node[w->operand];
     int64_t piece, made = 0;
-    if (w->operand_offset->nterms || array_elements(p->m, w->operand) !=
-                                         poly_mul(p->m, poly_const(p->m, w->inner), poly_mul(p->m, w->heads, w->units)))
+    if (w->operand_offset->nterms ||
+        array_elements(p->m, w->operand) !=
+            poly_mul(p->m, poly_const(p->m, w->inner), poly_mul(p->m, w->heads, w->k_units)))
         return false;
     if (w->operand_ready || x->home == HOME_NONE)
         return w->operand_ready && w->inner == 1;
@@ -392,7 +447,7 @@ static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
 
 /* May blocks see by the operand's words themselves whether they are there? Forward reads copies of the state, which
  * store_next writes; all else is written by k_store, which knows of no copy elsewhere. */
-static bool marks_operand(const Plan *p, const Program *pr, const Panel *w)
+bool panel_marks_operand(const Plan *p, const Program *pr, const Panel *w)
 {
     const Storage *x = &pr->node[w->operand];
     TensorId of;
@@ -480,9 +535,28 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- gemm ---- */
 
+const Panel *panel_part(const Panel *w, int i)
+{
+    return w->nparts ? w->parts[i] : w;
+}
+
+int panel_keep(const Panel *w)
+{
+    enum { KEPT = 16 };
+    for (int i = 0; i < w->nparts; i++)
+        if (w->parts[i]->weights > 0)
+            return 0;
+    return KEPT;
+}
+
 int panel_posts(const Panel *w)
 {
-    return PANEL_POSTS * (w->inner % w->split ? w->split : 1);
+    int all = 0;
+    for (int i = 0; i < panel_products(w); i++) {
+        const Panel *part = panel_part(w, i);
+        all += PANEL_POSTS * (part->inner % part->split ? part->split : 1);
+    }
+    return all;
 }
 
 /* Units of a block of a pair, which has the rows of twice as many. */
@@ -498,7 +572,7 @@ static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
     *pairs = *w;
     pairs->own = PAIR_OWN;
     pairs->split = 2;
-    pairs->marks = p->dtype != DT_F32 && marks_operand(p, pr, w);
+    pairs->marks = p->dtype != DT_F32 && panel_marks_operand(p, pr, w);
     pairs->kernel = intern_f(p->m->c, "%s_%s_pairs", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     return pairs;
 }
@@ -515,26 +589,49 @@ static Panel *find_wide(Plan *p, const Program *pr, const Panel *w)
     return wide;
 }
 
+static void say_panel(Plan *p, const Program *pr, const Panel *w)
+{
+    const GemmWalks *walks = gemm_walks(pr);
+    const char *way = pr->dir == FORWARD ? "forward" : "backward";
+    const char *products = w->nparts == 1 ? "its product" : intern_f(p->m->c, "their %d products", w->nparts);
+    if (w->nparts)
+        buf_f(&p->reasons,
+              "one kernel walks the %s steps, with the weights of %s, where the device holds its blocks: "
+              "%d units each%s\n",
+              way, products, w->own,
+              w->split > 1 ? intern_f(p->m->c, ", in clusters of %d (sm_90)", w->split) : "");
+    else
+        buf_f(&p->reasons,
+              "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
+              "the product each%s\n",
+              way, w->own, w->own * w->outer,
+              walks->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
+    if (walks->wide)
+        buf_f(&p->reasons,
+              "another one, which multiplies %d sequences at once, walks those of more than "
+              "%d\n",
+              PANEL_WIDE, PANEL_TURN);
+}
+
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
-    const char *way = pr->dir == FORWARD ? "forward" : "backward";
     GemmWalks *walks = gemm_walks(pr);
     walks->panel = w;
-    keep_operand(p, pr, w);
-    w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
     w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
-    walks->pairs = find_pairs(p, pr, w);
-    walks->wide = find_wide(p, pr, walks->pairs ? walks->pairs : w);
+    for (int i = 0; i < panel_products(w); i++) {
+        Panel *part = w->nparts ? w->parts[i] : w;
+        panel_keep_operand(p, pr, part);
+        part->marks = (w->nparts || part->own >= MARKED_OWN) && panel_marks_operand(p, pr, part);
+        part->marks_few = part->marks && part->own < MARKED_OWN;
+        part->posts = w->posts;
+    }
+    walks->pairs = w->nparts ? NULL : find_pairs(p, pr, w);
+    walks->wide = w->nparts ? NULL : find_wide(p, pr, walks->pairs ? walks->pairs : w);
     Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
                      .elements = poly_const(p->m, panel_posts(walks->pairs ? walks->pairs : w)) };
     vec_push(p->m->arena, &p->buffers, posts);
-    buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
-          "the product each%s\n", way, w->own, w->own * w->outer,
-          walks->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
-    if (walks->wide)
-        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than "
-              "%d\n", PANEL_WIDE, PANEL_TURN);
+    say_panel(p, pr, w);
 }
 
 void panel_find(Plan *p, const Reason *why[2])
@@ -545,12 +642,12 @@ void panel_find(Plan *p, const Reason *why[2])
         Panel *w = find(p, pr, &why[d]);
         if (!w)
             continue;
-        walks->head = find_head(p, pr, w);
+        walks->head = w->nparts ? NULL : find_head(p, pr, w);
         if (walks->head)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
                   poly_is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
-        walks->cluster = find_cluster(p, pr, w);
+        walks->cluster = w->nparts ? NULL : find_cluster(p, pr, w);
         if (walks->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
                   "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",

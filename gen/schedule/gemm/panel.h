@@ -9,6 +9,7 @@
  * of more than PANEL_BATCH_NARROW (measured on an H200, LSTM of 1024 units, T 256, forward and backward, by this kernel and by
  * launches: B 32 3.19 ms and 3.97, B 48 4.79 and 4.50, B 64 6.28 and 4.75). A kernel multiplies PANEL_TURN of them at once, or, in
  * 16 bits, PANEL_WIDE (CELL_PANEL_BATCH, and cell_panel's Batch). */
+enum { MARKED_BLOCKS = 64 };
 enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_BATCH_NARROW = 32, PANEL_TURN = 16, PANEL_WIDE = 32, PANEL_THREADS = 256 };
 /* A block that has a whole head: its threads, and the most sequences that it takes (CELL_HEAD_THREADS, _BATCH). */
 enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
@@ -39,6 +40,13 @@ typedef struct Panel {
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
     int batch;                    /* sequences that are multiplied at once */
+    const Poly *k_units; /* the product's terms are pieces of so many; mostly the units */
+    struct Panel **parts; /* several products a step (panel_several.c): each as a panel; else NULL */
+    int nparts;
+    int number, weights; /* of a part: its number, and that of the first one with the same weights */
+    int first_post; /* of a part: its first counter */
+    const Poly **spaces; /* several: what a step's groups are pointwise over, each once */
+    int nspaces;
     Read weight;                  /* a param, or what is made of params; [r, k] stands at weight_offset + r * row_stride + k * k_stride */
     const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
@@ -46,6 +54,7 @@ typedef struct Panel {
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
     bool marks;                   /* every word of it is written once, in the walk, where it has a row for
                                    * every step */
+    bool marks_few; /* where the device has few blocks of the walk only (MARKED_BLOCKS) */
     int posts;                    /* buffer of the counters */
     Group *group;                 /* columns: what is pointwise, and the sums over columns */
     const Poly *columns;          /* of a sequence */
@@ -106,6 +115,44 @@ bool panel_finds(const Program *pr, int reader, NodeId value, bool carried);
 /* kernels_panel.c, kernels_columns.c: the text of a kernel; fills its refs. */
 void panel_print(Plan *p, Program *pr, Panel *w, Buf *out);
 void columns_print(Plan *p, Program *pr, Buf *out);              /* of GemmWalks.columns */
+
+/* The products of a walk, of which there is one at least. */
+static inline int panel_products(const Panel *w)
+{
+    return w->nparts ? w->nparts : 1;
+}
+const Panel *panel_part(const Panel *w, int i);
+/* Fragments of the weights that a thread may keep in registers (cell_panel's Keep): with weights of several
+ * products it has none to spare. */
+int panel_keep(const Panel *w);
+
+/* panel_several.c: a walk for steps of several products; NULL, and why, where a step has a part that forbids
+ * it. */
+Panel *panel_several(Plan *p, Program *pr, const Reason **why);
+/* panel.c, for these: whether the product of `w` is such a one, and fills what it is made of; what is
+ * pointwise reads of the step its own unit's values only; how a step's values may be stored, and who makes
+ * the operand. */
+bool panel_takes_product(const Plan *p, const Program *pr, Panel *w);
+bool panel_takes_map(const Plan *p, const Program *pr, const Panel *w, const Group *g);
+bool panel_made_before(const Plan *p, NodeId operand);
+bool panel_marks_operand(const Plan *p, const Program *pr, const Panel *w);
+void panel_keep_operand(Plan *p, const Program *pr, const Panel *w);
+int panel_split(const Plan *p, const Panel *w);
+const Reason *panel_beside(const Plan *p, const Group *g);
+const char *panel_value_name(const Plan *p, NodeId id);
+/* What the group of the step that makes a value is pointwise over, or whose pieces a product's rows are;
+ * NULL: it is not made in a step, or by groups of different ones. */
+const Poly *panel_space(const Plan *p, const Program *pr, const Panel *w, NodeId id);
+/* What a group over this axis is pointwise over: the axis, or units that it is some pieces of and that other
+ * groups are over. */
+const Poly *panel_base(Module *m, const Panel *w, const Poly *axis);
+/* Where `offset` is so many times the units, perhaps less than 0. */
+bool panel_whole_pieces(Module *m, const Poly *offset, const Poly *units, int64_t *pieces);
+/* The place, among the groups of a step that are pointwise, of the last one that makes the operand; -1:
+ * none. */
+int panel_maker(const Plan *p, const Program *pr, const Panel *part);
+/* Groups of the step that are pointwise and stand before a part's product. */
+int panel_place(const Program *pr, const Panel *part);
 
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);

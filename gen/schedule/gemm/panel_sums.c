@@ -78,11 +78,12 @@ static bool sums_group(Terms *x, NodeId sum)
 /* ---- groups ---- */
 
 /* Does this group of the step have all terms, and does any of the sums need the walk at all? */
-static bool has_terms(const Plan *p, const Program *pr, const Group *sums, int group)
+static bool has_terms(const Plan *p, const Program *pr, const Panel *w, const Group *sums, int group)
 {
     const Group *g = &pr->groups.data[group];
     Terms x = { .p = p, .pr = pr, .group = group };
-    if (g->phase != PHASE_DURING || g->kind != G_MAP)
+    if (g->phase != PHASE_DURING || g->kind != G_MAP ||
+        panel_base(p->m, w, g->axes[g->naxes - 1]) != g->axes[g->naxes - 1])
         return false;
     for (int i = 0; i < sums->arrays.len; i++)
         if (!sums_group(&x, sums->arrays.data[i]))
@@ -116,7 +117,7 @@ void panel_sums(Plan *p, Program *pr, const Panel *w)
     for (int c = 0; c < pr->groups.len && PANEL_THREADS % w->own == 0; c++) {
         Group *sums = &pr->groups.data[c];
         for (int i = 0; sums->kind == G_COLUMN && !sums->by_rows && !sums->by_steps && i < c; i++)
-            sums->by_steps = has_terms(p, pr, sums, i) ? 1 + i : 0;
+            sums->by_steps = has_terms(p, pr, w, sums, i) ? 1 + i : 0;
         if (!sums->by_steps)
             continue;
         p->buffers.data[sums->partial].walk_rows = formula_size(p->m, poly_dim(p->m, ATOM_B));
