@@ -23,7 +23,13 @@ static Plan *plan_once(const Module *program, const char *name, const Request *r
 /* Is a schedule forced that is for calls of several steps? */
 static bool cuts(const Request *r)
 {
-    return r->schedule && r->schedule->cut;
+    return r->schedule && r->schedule->cut && !r->schedule->stateless;
+}
+
+/* Is one forced that takes sums out of the step, in all calls? */
+static bool cuts_sums(const Compiler *c)
+{
+    return c->schedule && c->schedule->cut && c->schedule->stateless;
 }
 
 /* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about
@@ -156,7 +162,7 @@ static Plan *plan_long(const Module *lowered, const char *name, const Plan *firs
 {
     Request request = *first->request;
     const Module *program = compile_lowered(lowered, cut_passes);
-    request.schedule = schedule_that_cuts();
+    request.schedule = schedule_that_cuts(false);
     request.calls = CALLS_LONG;
     request.unasked = unasked;
     return program ? plan_once(program, name, &request) : NULL;
@@ -167,7 +173,7 @@ static Plan *plan_long(const Module *lowered, const char *name, const Plan *firs
 static Plan *plan_long_unasked(const Module *lowered, const char *name, const Plan *first)
 {
     Compiler *c = lowered->c;
-    const Schedule *s = schedule_that_cuts();
+    const Schedule *s = schedule_that_cuts(false);
     int said = c->diags.len, errors = c->errors;
     bool in_memory = first->schedule->last_resort;
     if (!(first->schedule->on_chip || in_memory) ||
@@ -291,7 +297,7 @@ Plan *cuda_plan(const Module *lowered, const char *name)
 {
     Compiler *c = lowered->c;
     int said = c->diags.len;
-    const Module *program = compile_lowered(lowered, fast_passes);
+    const Module *program = compile_lowered(lowered, cuts_sums(c) ? sum_passes : fast_passes);
     if (!program)
         return NULL;
     if (said)

@@ -104,6 +104,7 @@ static int cmd_help(int argc, char **argv)
         print_passes("the way to CUDA:", fast_passes);
         print_plan_passes();
         print_passes("the same in chunks of steps:", cut_passes);
+        print_passes("the same with sums over the past as attention:", sum_passes);
         return 0;
     }
     const Command *command = find_command(argv[1]);

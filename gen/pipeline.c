@@ -47,14 +47,44 @@ const Pass fast_passes[] = {
 };
 
 /* A step that a schedule cuts, or an error. */
-static void cut_step(Module *m)
+static void cut_by(Module *m, const Schedule *s)
 {
-    const Schedule *s = schedule_that_cuts();
     const Reason *why = s->cut(m);
     if (why)
         diag(m->c, DIAG_ERROR, m->span, "--schedule %s cannot take cell %s: %s", s->name, m->name,
              reason_words(m, why));
 }
+
+static void cut_step(Module *m)
+{
+    cut_by(m, schedule_that_cuts(false));
+}
+
+static void cut_sums(Module *m)
+{
+    cut_by(m, schedule_that_cuts(true));
+}
+
+static void join_sums(Module *m)
+{
+    schedule_that_cuts(true)->join(m);
+}
+
+const Pass sum_passes[] = {
+    { "lower", NULL, "" },
+    { "copies", split_copies, "" },
+    { "products", make_products, "" },
+    { "simplify", simplify, "" },
+    { "sums",
+      cut_sums,
+      "of a cell whose sums over the past are attention: the step without these, whose operands are outputs "
+      "and whose values are inputs" },
+    { "differentiate", differentiate, "" },
+    { "join", join_sums, "the same with its adjoint, and with the keys of steps before the call" },
+    { "gradients", form_gradients, "" },
+    { "simplify-adjoint", simplify, "" },
+    { NULL, NULL, NULL }
+};
 
 /* For plans of a schedule that cuts the step. */
 const Pass cut_passes[] = {
@@ -87,7 +117,7 @@ static bool has_plan_pass(const char *name)
 bool pass_exists(const char *name)
 {
     return has_plan_pass(name) || has_pass(reference_passes, name) || has_pass(fast_passes, name) ||
-           has_pass(cut_passes, name);
+           has_pass(cut_passes, name) || has_pass(sum_passes, name);
 }
 
 /* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is
@@ -158,7 +188,8 @@ int dump_spec(Compiler *c, const char *path)
     } else {
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
                              : has_pass(fast_passes, c->dump_after)    ? fast_passes
-                                                                       : cut_passes;
+                             : has_pass(cut_passes, c->dump_after)     ? cut_passes
+                                                                       : sum_passes;
         Module *lowered = compile(c, path, front_passes), *m = NULL;
         if (lowered && passes == fast_passes)
             lowered->stack = cuda_stacking(lowered);

@@ -764,7 +764,8 @@ static void line_tensor(Reader *r)
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
     t.starts = t.kind == T_INPUT && accept_word(r, "starts");
-    t.chunk = (t.kind == T_INPUT || t.kind == T_OUTPUT || t.kind == T_STATE) && accept_word(r, "chunk");
+    bool may = t.kind == T_INPUT || t.kind == T_OUTPUT || t.kind == T_STATE || t.kind == T_DHISTORY;
+    t.chunk = may && accept_word(r, "chunk");
     skip(r);
     t.level = t.chunk && digit(*r->at) ? (int)read_int(r, INT32_MAX - 1) : 0;
     if (t.chunk && r->m->levels <= t.level)

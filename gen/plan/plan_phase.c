@@ -178,7 +178,8 @@ static bool left_by_walk(const Phasing *s, TensorId t)
 {
     const Tensor *x = &s->p->m->tensors.data[t];
     return s->g->dir == FORWARD ? x->kind == T_INPUT && x->chunk
-                                : x->kind == T_DOUT && s->p->m->tensors.data[x->of].chunk;
+                                : (x->kind == T_DOUT && s->p->m->tensors.data[x->of].chunk) ||
+                                      (x->kind == T_DHISTORY && x->chunk);
 }
 
 bool plan_steps(const Plan *p)
@@ -294,9 +295,17 @@ static Phase phase_of(const Phasing *s, NodeId array)
     return s->g->dir == BACKWARD && !p->schedule->on_chip && lays_copies(s, array) ? after : PHASE_DURING;
 }
 
-/* What a walk beside the module takes, where it lies. */
+/* What a walk beside the module takes, where it lies, once that is known. */
 static void need_taken(Phasing *s, TensorId t)
 {
+    const Roots *of = &s->p->m->roots.data[t];
+    NodeId root = s->p->m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
+    if (root < 0)
+        return;
+    if (!s->p->taken) {
+        need_array(s, root, false);
+        return;
+    }
     const Read *r = &s->p->taken[t];
     if (!r->is_tensor)
         need_array(s, r->id, false);

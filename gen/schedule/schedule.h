@@ -66,6 +66,9 @@ struct Schedule {
      * calls of several steps, beside a plan by another schedule for all calls. NULL, or the reason why it
      * cannot. */
     const struct Reason *(*cut)(struct Module *m);
+    /* Of one that takes cells without a state, whose plans of such a module are for all calls: what is left
+     * to do once there is an adjoint. */
+    void (*join)(struct Module *m);
     /* Of a module that it has cut, for tensors stored so: was it measured to be faster than the plan for all
      * calls, in the calls that it then takes (`takes`, of a request that is `unasked`)? in_memory: that plan
      * is kernels for each step, and not one kernel that walks all of them. */
@@ -129,8 +132,8 @@ struct Schedule {
     const struct Formula *(*takes)(const struct Plan *p);
 };
 
-/* The one that cuts the step. */
-const Schedule *schedule_that_cuts(void);
+/* The one that cuts the step of cells that have a state, or none. */
+const Schedule *schedule_that_cuts(bool stateless);
 /* The kernels of the first that has some; or NULL. */
 const PastPass *schedule_pass(void);
 

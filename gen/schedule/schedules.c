@@ -4,10 +4,11 @@
 #include "schedule.h"
 
 extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule,
-    window_schedule, chunk_schedule;
+    window_schedule, chunk_schedule, attention_schedule;
 
 const Schedule *const schedules[] = { &steps_schedule, &map_schedule,  &tile_schedule,   &gemm_schedule,
-                                      &scan_schedule,  &window_schedule, &chunk_schedule, NULL };
+                                      &scan_schedule,  &window_schedule, &chunk_schedule,
+                                      &attention_schedule, NULL };
 
 const Schedule *const schedule_order[] = { &tile_schedule,   &scan_schedule, &gemm_schedule, &steps_schedule,
                                            &window_schedule, &map_schedule,  NULL };
@@ -35,10 +36,10 @@ const char *const *schedule_choices(void)
     return choices;
 }
 
-const Schedule *schedule_that_cuts(void)
+const Schedule *schedule_that_cuts(bool stateless)
 {
     int i = 0;
-    while (!schedules[i]->cut)
+    while (!schedules[i]->cut || schedules[i]->stateless != stateless)
         i++;
     return schedules[i];
 }

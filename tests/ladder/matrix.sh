@@ -204,10 +204,10 @@ instance cross_entropy map "$one" --set smoothing=uniform --set ignore=index --s
 instance conv4_silu map "$one" --dim K=4
 instance conv4_silu map "1,1,3 2,9,2" --dim K=7
 instance window_attention "map window" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
-instance window_attention "map window" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim G=2
+instance window_attention "map window attention" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim G=2
 instance e28 "steps gemm" "$one" --dim K=3
 instance e88 "steps tile" "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
-instance causal_attention "map window" "$heads 2,0,3,0 2,3,2,9,4 1,1,1,12,11" --dim N=5 --dim V=7 --dim G=2
+instance causal_attention "map window attention" "$heads 2,0,3,0 2,3,2,9,4 1,1,1,12,11" --dim N=5 --dim V=7 --dim G=2
 
 # Steps that backward undoes: where tensors have 16 bits.
 types_before=${TYPES:-}

@@ -401,6 +401,7 @@ static bool take_factors(Proof *p, const Factors *f)
     if (s.value < 0)
         return pair_refuse(p, a->sum, "nothing that it adds up is of the earlier step alone");
     a->v = pair_of_key(p, s.value);
+    a->v_pair = s.value;
     a->factor = s.row;
     bool softmax = s.exp >= 0 && is_softmax(p, &s);
     if (softmax && s.beside >= 0)

@@ -61,6 +61,7 @@ typedef struct Attention {
     int ncolumns;
     IndexId along; /* of keys: what q . k sums over */
     NodeId q, k, v;
+    NodeId k_pair, v_pair; /* k and v as the pair reads them, at step j */
     NodeId dot; /* in the score: an N_ARRAY over heads and w */
     NodeId score;
     AttentionLeaves leaves; /* of the score and of the conditions */

@@ -44,10 +44,10 @@ static bool is_other(Proof *p, const IxExpr *step)
     return step == p->to->step;
 }
 
-/* An expression of step j's number alone as one of this step's; NULL: it is none. */
+/* An expression of step j's number alone as one of the step that takes its place; NULL: it is none. */
 static const IxExpr *own_index(const Proof *p, const IxExpr *e)
 {
-    const IxExpr *t = now(p);
+    const IxExpr *t = p->target ? p->target : now(p);
     e = by_steps(p, e);
     if (ix_uses(e, IX_TIME) || ix_uses(e, p->to->w))
         return NULL;
@@ -69,7 +69,9 @@ static NodeId own_read(Proof *p, const Node *n)
     for (int i = 0; i < n->nmap; i++)
         if (!(map[i] = own_index(p, n->map[i])))
             return -1;
-    return n->kind == N_LOAD ? node_load(m, n->tensor, map, n->nmap) : node_view(m, n->args[0], map, n->nmap);
+    const IxExpr *step = n->step ? p->target : NULL;
+    return n->kind == N_LOAD ? node_load_at(m, n->tensor, map, n->nmap, step, n->past)
+                             : node_view_at(m, n->args[0], map, n->nmap, step, n->past);
 }
 
 static const IxExpr *room_of(const Proof *p, NodeId condition);
@@ -124,6 +126,14 @@ NodeId pair_of_key(Proof *p, NodeId id)
 {
     find_step(p, id);
     return own_value(p, id);
+}
+
+NodeId pair_at_step(Proof *p, NodeId id, const IxExpr *step)
+{
+    p->target = step;
+    NodeId value = own_value(p, id);
+    p->target = NULL;
+    return value;
 }
 
 bool pair_is_of_row(Proof *p, NodeId id)
@@ -347,6 +357,7 @@ static NodeId take_product(Proof *p, NodeId id)
         return -1;
     }
     a->q = own;
+    a->k_pair = other;
     a->k = pair_of_key(p, other);
     a->dot = dot_of(p, own, other);
     NodeId value = scale < 0 ? a->dot : node_map2(m, OP_MUL, scale, a->dot);

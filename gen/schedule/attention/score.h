@@ -9,6 +9,7 @@ typedef struct Proof {
     Attention *to;
     Vec(char) past; /* per node, bits: it is, or depends on, a sum over the past */
     int left; /* what a walk may still visit */
+    const IxExpr *target; /* the step that stands for step j; NULL: its own */
 } Proof;
 
 /* False, with the words and the place kept. */
@@ -21,6 +22,8 @@ bool varies_with(const Module *m, NodeId id, IndexId i);
 NodeId pair_open(Proof *p, NodeId id);
 /* The value of step j alone at its own step; -1: it belongs to another one as well. */
 NodeId pair_of_key(Proof *p, NodeId id);
+/* Likewise at another step, or where its history has it. */
+NodeId pair_at_step(Proof *p, NodeId id, const IxExpr *step);
 /* Does it belong to step i alone? */
 bool pair_is_of_row(Proof *p, NodeId id);
 /* Does it read a tensor or an array? */

@@ -1,0 +1,342 @@
+/* attention_plan.c: schedule attention in the planner. In comes a plan of a module that was cut (cut.c); out
+ * goes where operands, what is given and their gradients lie, and the buffers of the kernels. Guaranteed:
+ * what a kernel takes lies in memory with one stride for each of its axes. */
+#include "../../../runtime/cell_attention_sizes.h"
+#include "attention_plan.h"
+#include "emit/emit.h"
+#include "plan/plan_pass.h"
+#include "schedule/schedule.h"
+
+const AttentionCuts *attention_cuts(const Module *m)
+{
+    return m->cut;
+}
+
+AttentionWalks *attention_walks(const Program *pr)
+{
+    return pr->beside;
+}
+
+/* ---- blocks */
+
+int attention_padded(int n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static cell_attention_shape shape_of(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    static const int of[] = { [ATTENTION_FORWARD] = CELL_ATTENTION_FORWARD,
+                              [ATTENTION_DOTS] = CELL_ATTENTION_FORWARD,
+                              [ATTENTION_ROWS] = CELL_ATTENTION_BACK_ROWS,
+                              [ATTENTION_KEYS] = CELL_ATTENTION_BACK_KEYS };
+    return cell_attention_shape_of(of[kernel], dtype_bytes(p->dtype), attention_padded(c->keys),
+                                   attention_padded(c->values), 0, CELL_ATTENTION_LEAST_MEMORY);
+}
+
+int64_t attention_smem(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    return kernel == ATTENTION_DOTS ? 0 : shape_of(p, c, kernel).smem;
+}
+
+int attention_threads(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    (void)p;
+    (void)c;
+    (void)kernel;
+    return CELL_ATTENTION_THREADS;
+}
+
+int attention_own(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    return kernel == ATTENTION_DOTS ? (int)CELL_ATTENTION_DOTS_ROWS : shape_of(p, c, kernel).own;
+}
+
+int attention_slabs(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    return kernel == ATTENTION_DOTS ? 1 : shape_of(p, c, kernel).slabs;
+}
+
+/* ---- where operands lie */
+
+static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
+{
+    for (int k = 0; k < lin->nterms; k++)
+        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
+            return lin->terms[k].coef;
+    return poly_const(m, 0);
+}
+
+/* Is the read an element with a stride along each of the root's axes, of which the last `values` count as
+ * one? */
+static bool has_strides(const Plan *p, NodeId root, const Read *r, int values)
+{
+    Module *m = p->m;
+    const Node *n = at(p, root);
+    const Tensor *t = r->is_tensor ? &m->tensors.data[r->id] : NULL;
+    const IxExpr *lin = read_linear(m, r);
+    bool fits = !t || t->kind == T_PARAM || t->kind == T_DOUT || t->kind == T_HISTORY ||
+                (t->kind == T_INPUT && !t->lengths);
+    for (int k = 0; k < lin->nterms && fits; k++) {
+        bool own = false;
+        for (int i = 0; i < n->naxes; i++)
+            own |= lin->terms[k].kind == IA_INDEX && lin->terms[k].index == n->axes[i];
+        fits = own;
+    }
+    for (int i = n->naxes - values; i + 1 < n->naxes && fits; i++)
+        fits = coefficient(m, lin, n->axes[i]) ==
+               poly_mul(m, coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1]));
+    return fits && !r->step;
+}
+
+/* A read of a step before the call by its place in the history, which is the root's first axis, as one of
+ * the history itself. */
+static Read of_history(Module *m, const Node *root, const Read *r)
+{
+    IndexId place = root->axes[0];
+    const IxExpr *start = ix_index(m, IX_START), *one = ix_const(m, poly_const(m, 1));
+    const IxExpr *before = ix_sub(m, ix_sub(m, start, one), ix_index(m, place));
+    if (!r->step || r->past < 0)
+        return *r;
+    if (r->step != (m->tensors.data[r->past].grows ? ix_index(m, place) : before))
+        return *r;
+    Read h = { .is_tensor = true, .id = r->past, .nmap = r->nmap + 1, .past = -1 };
+    int n = r->npast ? r->npast : r->nmap;
+    const IxExpr **from = r->npast ? r->past_map : r->map;
+    h.nmap = n + 1;
+    h.map = arena_alloc(m->arena, sizeof *h.map * (size_t)(n + 2));
+    h.map[0] = ix_index(m, place);
+    for (int i = 0; i < n; i++)
+        h.map[i + 1] = from[i];
+    return h;
+}
+
+/* How many of the last axes of an operand are those of values. */
+static int values_of(const Plan *p, TensorId t)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++) {
+        const AttentionCut *c = &cuts->data[i];
+        if (t == c->v.now || t == c->v.past || t == c->given)
+            return c->form.ncolumns;
+    }
+    return 1;
+}
+
+static NodeId root_of(const Module *m, TensorId t)
+{
+    const Roots *of = &m->roots.data[t];
+    return m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
+}
+
+/* Inside the branch that its steps take: a place behind the last one is not looked at. */
+static NodeId without_guard(const Plan *p, NodeId root)
+{
+    const Node *body = at(p, at(p, root)->args[0]);
+    return body->kind == N_MAP && body->op == OP_SELECT ? body->args[1] : at(p, root)->args[0];
+}
+
+static bool is_past(const Plan *p, TensorId t)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++) {
+        const AttentionCut *c = &cuts->data[i];
+        bool is = t == c->k.past || t == c->v.past;
+        for (int k = 0; k < c->reads.len; k++)
+            is |= t == c->reads.data[k].operand.past;
+        if (is)
+            return true;
+    }
+    return false;
+}
+
+static Read source_of(const Plan *p, TensorId t)
+{
+    NodeId root = root_of(p->m, t);
+    Read r;
+    bool past = is_past(p, t);
+    if (plan_resolve(p, past ? without_guard(p, root) : root, &r)) {
+        if (past)
+            r = of_history(p->m, at(p, root), &r);
+        if (has_strides(p, root, &r, values_of(p, t)) && (r.is_tensor || !(p->past && p->past[r.id])))
+            return r;
+    }
+    return read_itself(p->m, root);
+}
+
+static void begin(Plan *p)
+{
+    Module *m = p->m;
+    p->taken = plan_alloc(p, sizeof *p->taken, m->tensors.len);
+    p->kept = plan_alloc(p, 1, p->n_nodes);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (!x->chunk || (x->kind != T_OUTPUT && x->kind != T_INPUT) ||
+            (x->kind == T_INPUT && m->roots.data[t].dinput < 0))
+            continue;
+        p->taken[t] = source_of(p, t);
+        if (!p->taken[t].is_tensor)
+            p->kept[p->taken[t].id] = true;
+    }
+}
+
+/* ---- storage of what passes between the step and the kernels */
+
+static bool reads_tensor(const Phasing *s, TensorId t)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
+            if (s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == t)
+                return true;
+    return false;
+}
+
+TensorId attention_cotangent(const Module *m, TensorId of)
+{
+    for (TensorId t = 0; of >= 0 && t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_DOUT && m->tensors.data[t].of == of)
+            return t;
+    return -1;
+}
+
+bool attention_is_wanted(const Plan *p, TensorId t)
+{
+    return t >= 0 && p->program[BACKWARD].tensor[t].home != HOME_NONE;
+}
+
+bool attention_is_term(const Plan *p, const AttentionRead *r)
+{
+    return r->slope >= 0 && (attention_is_wanted(p, attention_cotangent(p->m, r->operand.now)) ||
+                             attention_is_wanted(p, r->operand.d_past));
+}
+
+static Storage buffer_of(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve, bool inference)
+{
+    const Poly *n = poly_mul(p->m, row_count(p, true, timed), tensor_elements(p->m, t));
+    Storage st = { .home = reserve ? HOME_RESERVE : HOME_WORKSPACE,
+                   .batched = true,
+                   .timed = timed,
+                   .dtype = dtype };
+    st.slot = add_buffer(p, p->m->tensors.data[t].name, dtype, n, reserve, inference);
+    return st;
+}
+
+/* Backward wants y of a softmax, for dy . y. */
+static bool is_kept(const Plan *p, TensorId given)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++)
+        if (cuts->data[i].given == given)
+            return cuts->data[i].form.kind == ATTENTION_SOFTMAX && p->m->roots.data[given].dinput >= 0;
+    return false;
+}
+
+static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
+{
+    Module *m = p->m;
+    (void)f;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        Program *back = &p->program[BACKWARD];
+        if (x->kind == T_INPUT && x->chunk)
+            p->program[FORWARD].tensor[t] = back->tensor[t] =
+                buffer_of(p, t, true, p->dtype, reads_tensor(b, t) || is_kept(p, t), true);
+        if (x->kind == T_DOUT && m->tensors.data[x->of].chunk) {
+            back->tensor[t] = (Storage){ .home = HOME_NONE };
+            if (reads_tensor(b, t))
+                back->tensor[t] = buffer_of(p, t, true, p->compute, false, true);
+        }
+        if (x->kind == T_DHISTORY && x->chunk) {
+            back->tensor[t] = (Storage){ .home = HOME_NONE };
+            if (reads_tensor(b, t))
+                back->tensor[t] = buffer_of(p, t, false, p->compute, false, true);
+        }
+        bool root = x->chunk && (x->kind == T_OUTPUT || (x->kind == T_INPUT && m->roots.data[t].dinput >= 0));
+        if (!root || p->taken[t].is_tensor)
+            continue;
+        NodeId id = p->taken[t].id;
+        bool forward = x->kind == T_OUTPUT || is_stored(b, id);
+        if (forward)
+            wanted[id] = true;
+        give_storage(p, &p->program[forward ? FORWARD : BACKWARD], id, forward, true);
+    }
+}
+
+/* ---- kernels */
+
+static const char *name_of(const Plan *p, const AttentionWalks *all, const AttentionWalk *w, const char *what)
+{
+    Compiler *c = p->m->c;
+    int i = (int)(w - all->data);
+    const char *own = w->cut->form.name;
+    const char *of = all->len == 1 ? "" : own ? intern_f(c, "_%s", own) : intern_f(c, "_%d", i);
+    return intern_f(c, "%s_%s%s", p->m->name, what, of);
+}
+
+static int rows_buffer(Plan *p, const AttentionCut *c, const char *name, bool reserve)
+{
+    Module *m = p->m;
+    const Poly *n = poly_mul(m, row_count(p, true, true), poly_mul(m, c->heads, c->group));
+    return add_buffer(p, intern_f(m->c, name, m->tensors.data[c->given].name), p->compute, n, reserve, !reserve);
+}
+
+static void add_walk(Plan *p, const Phasing *s)
+{
+    static const char *const names[] = { "fwd_attention", "bwd_attention_dots", "bwd_attention_rows",
+                                         "bwd_attention_keys" };
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    if (s->g->dir == FORWARD)
+        return;
+    AttentionWalks *all = arena_alloc(p->m->arena, sizeof *all);
+    all->data = arena_alloc(p->m->arena, sizeof *all->data * (size_t)(cuts->len + 1));
+    all->len = cuts->len;
+    for (int i = 0; i < cuts->len; i++) {
+        AttentionWalk *w = &all->data[i];
+        *w = (AttentionWalk){ .cut = &cuts->data[i], .sums = -1, .dots = -1 };
+        w->facts = name_of(p, all, w, "attention");
+        for (int k = 0; k < ATTENTION_KERNELS; k++)
+            w->kernel[k].name = name_of(p, all, w, names[k]);
+        if (w->cut->form.kind != ATTENTION_SOFTMAX)
+            continue;
+        w->sums = rows_buffer(p, w->cut, "logarithms of %s", true);
+        w->dots = rows_buffer(p, w->cut, "d_%s . itself", false);
+    }
+    p->program[FORWARD].beside = p->program[BACKWARD].beside = all;
+}
+
+static void find_walks(Plan *p)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++)
+        for (AttentionKernel k = 0; k < ATTENTION_KERNELS; k++) {
+            int64_t n = attention_smem(p, &cuts->data[i], k);
+            p->block_memory = n > p->block_memory ? n : p->block_memory;
+        }
+}
+
+static const Reason *cut(Module *m)
+{
+    AttentionCuts *cuts = arena_alloc(m->arena, sizeof *cuts);
+    const Reason *why = attention_cut(m, cuts);
+    if (!why)
+        m->cut = cuts;
+    return why;
+}
+
+static void join(Module *m)
+{
+    attention_join_histories(m, (AttentionCuts *)(uintptr_t)m->cut);
+}
+
+const Schedule attention_schedule = { .name = "attention",
+                                      .what = "sums over the past whose weights are made of products with an "
+                                              "earlier step, by tiles of steps",
+                                      .stateless = true,
+                                      .cut = cut,
+                                      .join = join,
+                                      .begin = begin,
+                                      .place = place,
+                                      .add_walk = add_walk,
+                                      .find_walks = find_walks,
+                                      .print_walks = attention_print,
+                                      .stage = attention_stage };
