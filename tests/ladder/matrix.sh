@@ -225,7 +225,7 @@ instance e88 tile "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=caus
 instance lstm "steps gemm" "$two" --reverse
 instance mingru scan "$two" --reverse
 instance conv4_silu map "$one" --dim K=4 --reverse
-instance causal_attention "map window" "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
+instance causal_attention "map window attention" "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
 instance e28 gemm "$one" --dim K=3 --reverse
 instance e2 gemm "$two" --reverse
 # Packed sequences: all of T steps, none, half of them and one, in turn.
@@ -247,9 +247,9 @@ instance lstm steps "$two" --lengths --reverse
 instance mingru scan "$two" --lengths
 instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths --reverse
-instance causal_attention "map window" "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
+instance causal_attention "map window attention" "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths
-instance causal_attention "map window" "4,5,1 3,17,2 4,5,1,9,4" --dim N=5 --dim V=7 --dim G=2 --lengths
+instance causal_attention "map window attention" "4,5,1 3,17,2 4,5,1,9,4" --dim N=5 --dim V=7 --dim G=2 --lengths
 instance e88 "steps tile" "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal --lengths --reverse
 TYPES=$types_before
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths

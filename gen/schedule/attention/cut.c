@@ -291,8 +291,10 @@ static bool take_read(Cut *c, const AttentionLeaf *leaf)
         return refuse(c, leaf->node, "its score has a learned table by distance, whose gradient no kernel sums");
     if (leaf->side == LEAF_TABLE)
         r.operand.now = table_of(c, leaf->node, name);
-    if (!leaf->whole && n.kind != N_ARRAY)
-        r.node = node_array(m, leaf->node, n.axes, n.naxes, name, n.span);
+    if (!leaf->whole) {
+        int naxes = axes_of(c->to, false, &c->to->form.w, 1, axes);
+        r.node = node_array(m, leaf->node, axes, naxes, name, n.span);
+    }
     if (!leaf->whole && leaf->side == LEAF_ROW)
         r.operand.now = output_of(m, c->to, leaf->value, axes, axes_of(c->to, false, NULL, 0, axes), name);
     if (!leaf->whole && leaf->side == LEAF_KEY)
@@ -581,10 +583,8 @@ static void join_history(Module *m, AttentionCut *to, AttentionOperand *x, NodeI
     x->past = output_of(m, to, value, axes, n, intern_f(m->c, "%s_past", name));
     if (!m->has_grad)
         return;
-    Tensor d = m->tensors.data[new_tensor(m, to, T_DHISTORY, intern_f(m->c, "d_%s_past", name), axes, n)];
-    x->d_past = m->tensors.len - 1;
-    d.of = history;
-    m->tensors.data[x->d_past] = d;
+    x->d_past = new_tensor(m, to, T_DHISTORY, intern_f(m->c, "d_%s_past", name), axes, n);
+    m->tensors.data[x->d_past].of = history;
     const IxExpr *map[MOST_AXES];
     for (int i = 0; i < n; i++)
         map[i] = ix_index(m, axes[i]);
