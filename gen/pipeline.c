@@ -75,8 +75,7 @@ const Pass sum_passes[] = {
     { "copies", split_copies, "" },
     { "products", make_products, "" },
     { "simplify", simplify, "" },
-    { "sums",
-      cut_sums,
+    { "sums", cut_sums,
       "of a cell whose sums over the past are attention: the step without these, whose operands are outputs "
       "and whose values are inputs" },
     { "differentiate", differentiate, "" },

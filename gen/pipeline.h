@@ -15,7 +15,7 @@ extern const Pass step_passes[];           /* up to the step in normal form, wit
 extern const Pass reference_passes[];      /* up to what emit_c reads; a row with a NULL name ends it */
 extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
 extern const Pass cut_passes[];            /* the same for a schedule that cuts the step (Schedule.cut) */
-extern const Pass sum_passes[];            /* likewise, of a cell without a state */
+extern const Pass sum_passes[]; /* likewise, of a cell without a state */
 bool pass_exists(const char *name);
 
 /* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints

@@ -141,11 +141,15 @@ static bool has_state(const Module *m)
 
 static const char *stateless_names(Compiler *c)
 {
-    const char *names = NULL;
-    for (const Schedule *const *s = schedules; *s; s++)
-        if ((*s)->stateless)
-            names = names ? intern_f(c, "%s or %s", names, (*s)->name) : (*s)->name;
-    return names;
+    const char *names = NULL, *last = NULL;
+    for (const Schedule *const *s = schedules; *s; s++) {
+        if (!(*s)->stateless)
+            continue;
+        if (last)
+            names = names ? intern_f(c, "%s, %s", names, last) : last;
+        last = (*s)->name;
+    }
+    return names ? intern_f(c, "%s or %s", names, last) : last;
 }
 
 /* Is the forced schedule one for such cells? */

@@ -153,7 +153,8 @@ static void warn_of_reads(Plan *p)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             int group = p->program[d].group[id];
             const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
-            bool passes = p->passes || p->schedule->join, history = g && passes && !g->timed; /* for the call before */
+            bool passes = p->passes || p->schedule->join,
+                 history = g && passes && !g->timed; /* for the call before */
             if (!g || g->kind == G_GEMM || g->pass || history || !sums_many_steps(p, id))
                 continue;
             diag(p->m->c, DIAG_PERF, at(p, id)->span,

@@ -54,7 +54,7 @@ struct Schedule {
                                    * has its states in registers */
     bool last_resort;             /* no kernel walks all steps, whatever the sizes of the call: it is warned
                                    * of */
-    const char *takes_hints;      /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
+    const char *takes_hints; /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
                                    * "rows=N" and so on, with commas between them; or NULL */
     bool packed; /* it takes packed sequences: no kernel has the same step of several */
     bool plain_past;              /* values over the past are made at each place that reads them */

@@ -247,7 +247,7 @@ instance lstm steps "$two" --lengths --reverse
 instance mingru scan "$two" --lengths
 instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths --reverse
-instance causal_attention "map window attention" "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
+instance causal_attention "map window" "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths
 instance causal_attention "map window attention" "4,5,1 3,17,2 4,5,1,9,4" --dim N=5 --dim V=7 --dim G=2 --lengths
 instance e88 "steps tile" "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal --lengths --reverse

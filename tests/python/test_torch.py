@@ -116,6 +116,37 @@ def test_causal_attention():
         torch.testing.assert_close(p, r, **CLOSE)
 
 
+def test_attention_with_slopes_and_documents(tmp_path):
+    """Scores that fall with the distance at a learned rate, within documents: those of PyTorch with a mask of these."""
+    cell = tmp_path / "slopes.cell"
+    cell.write_text("""cell slopes {
+        dim H;
+        const N = 4, V = 5;
+        input q[H, N], k[H, N], v[H, V], document : i32;
+        param slope[H];
+        output y[H, V];
+        s[h:H, w:T] = document[; t - w] == document ? sum[i] q[h,i] * k[h,i; t - w] / sqrt(N) - slope[h] * w : -inf;
+        p[h,w] = softmax[w] s[h,w];
+        y[h,c] = sum[w] p[h,w] * v[h,c; t - w];
+    }""")
+    ours = cellc.load(cell, dtype="f64")(H=3)
+    with torch.no_grad():
+        ours.slope.normal_()
+    q, k = (torch.randn(2, 7, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    v = torch.randn(2, 7, 3, 5, dtype=torch.float64, requires_grad=True)
+    document = torch.tensor([[0, 0, 1, 1, 1, 0, 2], [3, 3, 3, 3, 3, 3, 3]], dtype=torch.int32)
+    y, _ = ours(q, k, v, document)
+    back = torch.arange(7)[:, None] - torch.arange(7)[None]
+    seen = (back >= 0) & (document[:, :, None] == document[:, None, :])
+    bias = torch.where(seen[:, None], -ours.slope[None, :, None, None] * back, -torch.inf)
+    z = F.scaled_dot_product_attention(*[t.transpose(1, 2) for t in (q, k, v)], attn_mask=bias).transpose(1, 2)
+    torch.testing.assert_close(y, z, **CLOSE)
+    g = torch.randn_like(y)
+    of = [q, k, v, ours.slope]
+    for p, r in zip(gradients((y * g).sum(), of), gradients((z * g).sum(), of)):
+        torch.testing.assert_close(p, r, **CLOSE)
+
+
 def test_training_is_that_of_torch():
     """The same optimiser on both, from the same weights: the losses fall in step."""
     ours, theirs = recurrent("LSTM", "lstm")

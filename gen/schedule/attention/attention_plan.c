@@ -213,10 +213,9 @@ bool attention_is_term(const Plan *p, const AttentionRead *r)
 static Storage buffer_of(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve, bool inference)
 {
     const Poly *n = poly_mul(p->m, row_count(p, true, timed), tensor_elements(p->m, t));
-    Storage st = { .home = reserve ? HOME_RESERVE : HOME_WORKSPACE,
-                   .batched = true,
-                   .timed = timed,
-                   .dtype = dtype };
+    Storage st = {
+        .home = reserve ? HOME_RESERVE : HOME_WORKSPACE, .batched = true, .timed = timed, .dtype = dtype
+    };
     st.slot = add_buffer(p, p->m->tensors.data[t].name, dtype, n, reserve, inference);
     return st;
 }
@@ -277,7 +276,8 @@ static int rows_buffer(Plan *p, const AttentionCut *c, const char *name, bool re
 {
     Module *m = p->m;
     const Poly *n = poly_mul(m, row_count(p, true, true), poly_mul(m, c->heads, c->group));
-    return add_buffer(p, intern_f(m->c, name, m->tensors.data[c->given].name), p->compute, n, reserve, !reserve);
+    return add_buffer(p, intern_f(m->c, name, m->tensors.data[c->given].name), p->compute, n, reserve,
+                      !reserve);
 }
 
 static void add_walk(Plan *p, const Phasing *s)

@@ -18,8 +18,8 @@ typedef enum {
 
 typedef struct AttentionWalk {
     const AttentionCut *cut;
-    const char *facts;            /* the name of the struct of facts in the kernels' text */
-    int sums, dots;               /* buffers: the logarithm of each row's sum, and dy . y; of a softmax */
+    const char *facts; /* the name of the struct of facts in the kernels' text */
+    int sums, dots; /* buffers: the logarithm of each row's sum, and dy . y; of a softmax */
     struct {
         const char *name;
         RefVec refs;

@@ -17,8 +17,8 @@ enum { MOST_AXES = 64 };
 typedef struct Cut {
     Module *m;
     AttentionCut *to;
-    NodeId *replaced;             /* per node that there was, `nodes` of them; -1: nothing */
-    int *levels;                  /* per such node that is a sum: how many walks it stands behind */
+    NodeId *replaced; /* per node that there was, `nodes` of them; -1: nothing */
+    int *levels; /* per such node that is a sum: how many walks it stands behind */
     NodeId nodes;
     const Reason *why;
 } Cut;
@@ -45,7 +45,8 @@ static Dtype compute_type(const Module *m)
 static const char *name_of(const Cut *c, const char *what)
 {
     const char *name = c->to->form.name;
-    return name ? intern_f(c->m->c, "%s_%s", name, what) : intern_f(c->m->c, "sum%d_%s", c->to->form.sum, what);
+    return name ? intern_f(c->m->c, "%s_%s", name, what)
+                : intern_f(c->m->c, "sum%d_%s", c->to->form.sum, what);
 }
 
 static TensorId new_tensor(Module *m, const AttentionCut *to, TensorKind kind, const char *name,
@@ -158,7 +159,10 @@ static void take_level(Cut *c)
 
 /* ---- the score */
 
-typedef struct Put { Module *m; const AttentionCut *to; } Put;
+typedef struct Put {
+    Module *m;
+    const AttentionCut *to;
+} Put;
 
 /* With an array in place of every leaf of reals, so that there is a derivative by it. */
 static NodeId put_reads(const Put *x, NodeId id)
@@ -257,7 +261,8 @@ static AttentionOperand take_key(Cut *c, NodeId value, const IndexId *last, int 
 {
     IndexId axes[MOST_AXES];
     int n = axes_of(c->to, true, last, nlast, axes);
-    return (AttentionOperand){ output_of(c->m, c->to, of_key_heads(c->m, c->to, value), axes, n, name), -1, -1 };
+    return (AttentionOperand){ output_of(c->m, c->to, of_key_heads(c->m, c->to, value), axes, n, name), -1,
+                               -1 };
 }
 
 /* A tensor or array whose elements are read at places that the pair says, as a whole. */
@@ -288,7 +293,8 @@ static bool take_read(Cut *c, const AttentionLeaf *leaf)
     const char *name = name_of(c, intern_f(m->c, "leaf%d", number));
     Node n = *at(c, leaf->node);
     if (leaf->side == LEAF_TABLE && learned(c, leaf->node))
-        return refuse(c, leaf->node, "its score has a learned table by distance, whose gradient no kernel sums");
+        return refuse(c, leaf->node,
+                      "its score has a learned table by distance, whose gradient no kernel sums");
     if (leaf->side == LEAF_TABLE)
         r.operand.now = table_of(c, leaf->node, name);
     if (!leaf->whole) {
@@ -417,8 +423,9 @@ static const Reason *own_refusal(const Module *m, const Attentions *all)
     for (int i = 0; i < all->len; i++)
         if (all->data[i].why)
             return all->data[i].why;
-    return all->len ? NULL : reason(m, "it has no sum over the past whose weights are made of products with "
-                                       "an earlier step");
+    return all->len ? NULL
+                    : reason(m, "it has no sum over the past whose weights are made of products with "
+                                "an earlier step");
 }
 
 const Reason *attention_cut(Module *m, AttentionCuts *out)
@@ -461,7 +468,8 @@ static bool find_histories(const Module *m, NodeId id, TensorId *first)
     if (n->step) {
         if (n->past < 0)
             return false;
-        const Tensor *own = &m->tensors.data[n->past], *other = &m->tensors.data[*first < 0 ? n->past : *first];
+        const Tensor *own = &m->tensors.data[n->past],
+                     *other = &m->tensors.data[*first < 0 ? n->past : *first];
         *first = *first < 0 ? n->past : *first;
         return own->axes[0] == other->axes[0] && own->grows == other->grows;
     }
@@ -472,8 +480,15 @@ static bool find_histories(const Module *m, NodeId id, TensorId *first)
 }
 
 /* Stands for a history while the sum of products with it is differentiated: `read` is how it is read. */
-typedef struct Proxy { TensorId tensor, history; NodeId read; } Proxy;
-typedef struct Proxies { Module *m; Proxy data[8]; int n; } Proxies;
+typedef struct Proxy {
+    TensorId tensor, history;
+    NodeId read;
+} Proxy;
+typedef struct Proxies {
+    Module *m;
+    Proxy data[8];
+    int n;
+} Proxies;
 
 static TensorId proxy_of(Proxies *x, NodeId read, const AttentionCut *to)
 {

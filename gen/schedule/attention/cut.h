@@ -7,34 +7,39 @@
 
 #include "attention.h"
 
-enum { ATTENTION_SIZE = 256 };    /* of a key, of a value: the most, as the device library has it */
-enum { ATTENTION_TERMS = 4 };     /* learned things in a score whose gradients the kernels give */
+enum { ATTENTION_SIZE = 256 }; /* of a key, of a value: the most, as the device library has it */
+enum { ATTENTION_TERMS = 4 }; /* learned things in a score whose gradients the kernels give */
 
 /* A value of the other step: now, of the call's steps; past, of those before the call, with their places in
  * the history as its first axis; d_past, the gradient of that. -1: there is none. */
-typedef struct AttentionOperand { TensorId now, past, d_past; } AttentionOperand;
+typedef struct AttentionOperand {
+    TensorId now, past, d_past;
+} AttentionOperand;
 
 /* What is read in the score, as a value that the kernel has (`node`). */
 typedef struct AttentionRead {
     AttentionLeaf leaf;
     NodeId node; /* what stands for it in the score */
-    AttentionOperand operand;     /* of reals but tables; of rows: now */
+    AttentionOperand operand; /* of reals but tables; of rows: now */
     NodeId slope; /* of the score by it; -1: 0 */
 } AttentionRead;
 
 typedef struct AttentionCut {
     Attention form;
-    int level;                    /* how many walks stand before it, of what it reads */
+    int level; /* how many walks stand before it, of what it reads */
     TensorId q, given;
     AttentionOperand k, v;
-    struct { AttentionRead *data; int len, cap; } reads;
-    NodeId score, slope;          /* slope: of the score by the product */
-    NodeId scale;                 /* the score is so much times the product, and no more; or -1 */
-    IndexId *key_heads;           /* axes of keys' heads, each of form.heads[key_of[i]] */
+    struct {
+        AttentionRead *data;
+        int len, cap;
+    } reads;
+    NodeId score, slope; /* slope: of the score by the product */
+    NodeId scale; /* the score is so much times the product, and no more; or -1 */
+    IndexId *key_heads; /* axes of keys' heads, each of form.heads[key_of[i]] */
     int *key_of, n_key_heads;
-    const Poly *heads, *group;    /* heads of keys; queries for each */
-    int keys, values;             /* elements of a key, of a value */
-    bool history;                 /* steps before the call have keys; where not, there are none */
+    const Poly *heads, *group; /* heads of keys; queries for each */
+    int keys, values; /* elements of a key, of a value */
+    bool history; /* steps before the call have keys; where not, there are none */
 } AttentionCut;
 typedef Vec(AttentionCut) AttentionCuts;
 

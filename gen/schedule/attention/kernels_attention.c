@@ -41,7 +41,7 @@ static const KernelHooks hooks = { .all_steps = true, .buffer = buffer_name };
 typedef struct Place {
     const char *at, *row, *head, *element;
     bool real;
-    const char *given;            /* the pointer, where it may be null; or NULL */
+    const char *given; /* the pointer, where it may be null; or NULL */
 } Place;
 
 static const char *sum(Kernel *k, const char *a, const char *b)
@@ -121,8 +121,7 @@ static bool grows(const Kernel *k)
     const AttentionCut *c = cut_of(k);
     for (NodeId id = 0; id < c->form.sum; id++) {
         const Node *n = k_node(k, id);
-        if (n->step && n->past >= 0 &&
-            m->tensors.data[n->past].axes[0] == m->tensors.data[c->k.past].axes[0])
+        if (n->step && n->past >= 0 && m->tensors.data[n->past].axes[0] == m->tensors.data[c->k.past].axes[0])
             return m->tensors.data[n->past].grows;
     }
     return true;
@@ -150,7 +149,9 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     NodeId id = m->tensors.data[t].kind == T_OUTPUT ? m->roots.data[t].output : m->roots.data[t].dinput;
     const Node root = *k_node(k, id);
     const IxExpr *lin = storage_linear(m, r, st);
-    const Poly *pitch = st->pitch ? st->pitch : r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
+    const Poly *pitch = st->pitch      ? st->pitch
+                        : r->is_tensor ? tensor_elements(m, r->id)
+                                       : array_elements(m, r->id);
     const Poly *stride[MAX_DIMS + 64];
     const int first = of == OF_PAST;
     for (int i = first; i < root.naxes; i++)
@@ -158,8 +159,8 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     const char *from = k_pointer(k, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, st->dtype);
     const char *offset = lin->offset->nterms ? k_poly(k, lin->offset) : "0";
     const char *base = strcmp(offset, "0") == 0 ? from : k_text(k, "%s + %s", from, offset);
-    Place x = place_at(k, of, base, stride, first ? coefficient(m, lin, root.axes[0]) : NULL, pitch, st->batched,
-                       st->timed);
+    Place x = place_at(k, of, base, stride, first ? coefficient(m, lin, root.axes[0]) : NULL, pitch,
+                       st->batched, st->timed);
     int heads = of == OF_ROWS ? cut_of(k)->form.nheads : cut_of(k)->n_key_heads;
     x.element = root.naxes - first > heads ? k_poly(k, stride[root.naxes - first - 1]) : "0";
     x.real = st->dtype == p->compute;
@@ -257,7 +258,8 @@ static void print_sizes(Kernel *k, bool pair)
     Module *m = k->p->m;
     const AttentionCut *c = cut_of(k);
     for (int i = 0; i < 2 + m->dims.len; i++)
-        buf_line(k->out, "[[maybe_unused]] const int64_t dim_%s = u.dim_%s;", api_sizes(m)[i], api_sizes(m)[i]);
+        buf_line(k->out, "[[maybe_unused]] const int64_t dim_%s = u.dim_%s;", api_sizes(m)[i],
+                 api_sizes(m)[i]);
     buf_line(k->out, "[[maybe_unused]] const int64_t t0 = u.t0;");
     for (int i = 0; i < c->form.nheads && pair; i++) {
         const AttentionHead *h = &c->form.heads[i];
@@ -331,7 +333,8 @@ static void print_score(Kernel *k)
     print_pair(k);
     for (int i = 0; i < c->reads.len; i++)
         if (attention_is_term(k->p, &c->reads.data[i]))
-            buf_line(k->out, "g[%d] = d * (%s);", term_of(k, i), expr_text(&k->printer, c->reads.data[i].slope));
+            buf_line(k->out, "g[%d] = d * (%s);", term_of(k, i),
+                     expr_text(&k->printer, c->reads.data[i].slope));
     buf_line(k->out, "return d * (%s);", expr_text(&k->printer, c->slope));
     k_close(k);
     open_function(k, "Real", "sink_score", "int, int");
@@ -343,7 +346,10 @@ static void print_score(Kernel *k)
 /* ---- conditions */
 
 /* room = rows * i + keys * j + rest, for steps i and j of the call, counted from its first. */
-typedef struct Room { int rows, keys; const char *rest; } Room;
+typedef struct Room {
+    int rows, keys;
+    const char *rest;
+} Room;
 
 static bool room_of(Kernel *k, const AttentionCondition *x, Room *out)
 {
@@ -401,8 +407,10 @@ static void print_ranges(Kernel *k)
         "[[maybe_unused]] int segment, [[maybe_unused]] int i0, [[maybe_unused]] int i1, int &j0, int &j1",
         "[[maybe_unused]] int segment, [[maybe_unused]] int j0, [[maybe_unused]] int j1, int &i0, int &i1"
     };
-    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_least(int64_t a, int64_t b) { return a < b ? a : b; }");
-    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_most(int64_t a, int64_t b) { return a > b ? a : b; }");
+    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_least(int64_t a, int64_t b) { return a "
+                     "< b ? a : b; }");
+    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_most(int64_t a, int64_t b) { return a > "
+                     "b ? a : b; }");
     for (int side = 0; side < 2; side++) {
         open_function(k, "void", name[side], args[side]);
         print_sizes(k, false);
@@ -431,7 +439,8 @@ static void print_tiles(Kernel *k, bool all)
             sure = false;
             continue;
         }
-        buf_line(k->out, "if (%s + %s + %s < 0)", end_of(k, r.rows, "i", !all), end_of(k, r.keys, "j", !all), r.rest);
+        buf_line(k->out, "if (%s + %s + %s < 0)", end_of(k, r.rows, "i", !all), end_of(k, r.keys, "j", !all),
+                 r.rest);
         buf_line(k->out, "    return %s;", all ? "false" : "true");
     }
     buf_line(k->out, "return %s;", all && (sure || mutate("sure-tiles")) ? "true" : "false");
@@ -447,8 +456,8 @@ static void print_conditions(Kernel *k)
         const AttentionCondition *c = &all->data[i];
         if (mutate("lost-condition") && i + 1 == all->len)
             continue;
-        const char *s = c->room ? k_text(k, "%s >= 0", ix_text(&k->printer, c->room))
-                                : expr_text(&k->printer, c->node);
+        const char *s =
+            c->room ? k_text(k, "%s >= 0", ix_text(&k->printer, c->room)) : expr_text(&k->printer, c->node);
         buf_line(k->out, "if (!(%s))", s);
         buf_line(k->out, "    return false;");
     }
@@ -483,7 +492,8 @@ static void print_uses(Kernel *k)
         buf_line(k->out, "int64_t leaf%d_row;", i);
         if (!c->history)
             continue;
-        buf_line(k->out, "const %s *leaf%d_past;", r->leaf.whole ? type : k_type(read_type(k, r->operand.past)), i);
+        buf_line(k->out, "const %s *leaf%d_past;",
+                 r->leaf.whole ? type : k_type(read_type(k, r->operand.past)), i);
         buf_line(k->out, "int64_t leaf%d_past_row;", i);
     }
     k->out->indent--;
@@ -497,7 +507,8 @@ static void print_kinds(Kernel *k)
     for (int i = c->reads.len - 1; i >= 0; i--)
         if (attention_is_term(k->p, &c->reads.data[i]))
             kinds = k_text(k, "n == %d ? %s : %s", term_of(k, i),
-                           c->reads.data[i].leaf.side == LEAF_ROW ? "CELL_ATTENTION_ROW" : "CELL_ATTENTION_COLUMN",
+                           c->reads.data[i].leaf.side == LEAF_ROW ? "CELL_ATTENTION_ROW"
+                                                                  : "CELL_ATTENTION_COLUMN",
                            kinds);
     k_open(k, "static __host__ __device__ constexpr int term_kind([[maybe_unused]] int n)");
     buf_line(k->out, "return %s;", kinds);
@@ -528,7 +539,8 @@ static void print_facts(Kernel *k)
     print_conditions(k);
     k->out->indent--;
     buf_line(k->out, "};");
-    buf_line(k->out, "[[maybe_unused]] static __device__ const %s %s_zero = 0;\n", k->real, printing(k)->w->facts);
+    buf_line(k->out, "[[maybe_unused]] static __device__ const %s %s_zero = 0;\n", k->real,
+             printing(k)->w->facts);
 }
 
 /* ---- the fields of cell_attention */
@@ -581,10 +593,14 @@ static Place whole_place(Kernel *k, const AttentionRead *r, bool past)
     }
     const char *pointer = k_pointer(k, REF_TENSOR, t, st->dtype);
     for (int i = 0; i < cut_of(k)->form.nheads; i++)
-        k->index[cut_of(k)->form.heads[i].axis] = k_text(k, "(h%d * %s)", i, k_poly(k, cut_of(k)->form.heads[i].shared));
+        k->index[cut_of(k)->form.heads[i].axis] =
+            k_text(k, "(h%d * %s)", i, k_poly(k, cut_of(k)->form.heads[i].shared));
     const char *element = ix_text(&k->printer, lin);
-    const char *rows = past ? k_text(k, "b * %s", k_poly(k, poly_mul(m, stride, x->axes[0])))
-                            : k_text(k, "(b * dim_T%s) * %s", m->c->reverse ? " + dim_T - 1" : "", k_poly(k, stride));
+    const char *rows =
+        past ? k_text(k, "b * %s", k_poly(k, poly_mul(m, stride, x->axes[0])))
+             : k_text(k, "(b * dim_T%s) * %s", m->c->reverse ? " + dim_T - 1" : "", k_poly(k, stride));
+    if (x->lengths) /* one number of the sequence */
+        return (Place){ .at = k_text(k, "%s + b", pointer), .row = "0", .head = "0", .element = "0" };
     const Poly *head = poly_const(m, 0);
     for (int i = 0; i < cut_of(k)->form.nheads; i++)
         if (!poly_is_one(cut_of(k)->form.heads[i].shared))
@@ -632,7 +648,8 @@ static void print_segment(Kernel *k, int n, bool past)
 {
     const AttentionCut *c = cut_of(k);
     Operand of = past ? OF_PAST : OF_KEYS;
-    Place key = place_of(k, past ? c->k.past : c->k.now, of), value = place_of(k, past ? c->v.past : c->v.now, of);
+    Place key = place_of(k, past ? c->k.past : c->k.now, of),
+          value = place_of(k, past ? c->v.past : c->v.now, of);
     print_rows(k, k_text(k, "x.segment[%d].k", n), &key);
     print_rows(k, k_text(k, "x.segment[%d].v", n), &value);
     if (past) {
@@ -663,7 +680,8 @@ static void print_buffer(Kernel *k, const char *field, int buffer)
     const AttentionCut *c = cut_of(k);
     const char *rows = k_poly(k, poly_mul(k->p->m, c->heads, c->group)), *group = k_poly(k, c->group);
     const char *pointer = k_written(k, REF_BUFFER, buffer, k->p->compute);
-    buf_line(k->out, "x.%s = %s ? %s + b * dim_T * %s + head * %s : nullptr;", field, pointer, pointer, rows, group);
+    buf_line(k->out, "x.%s = %s ? %s + b * dim_T * %s + head * %s : nullptr;", field, pointer, pointer, rows,
+             group);
     buf_line(k->out, "x.%s_row = %s;", field, rows);
     buf_line(k->out, "x.%s_head = 1;", field);
 }
@@ -698,7 +716,8 @@ static void print_head(Kernel *k)
         const AttentionHead *h = &c->form.heads[i];
         const Poly *n = poly_div(m, m->indices.data[h->axis].extent, h->shared);
         const char *digit = poly_is_one(stride) ? "head" : k_text(k, "head / %s", k_poly(k, stride));
-        buf_line(k->out, "[[maybe_unused]] const int64_t h%d = %s;", i, k_text(k, "%s %% %s", digit, k_poly(k, n)));
+        buf_line(k->out, "[[maybe_unused]] const int64_t h%d = %s;", i,
+                 k_text(k, "%s %% %s", digit, k_poly(k, n)));
         stride = poly_mul(m, stride, n);
     }
 }
@@ -714,7 +733,8 @@ static const char *tiles_text(Kernel *k)
     if (!c->history)
         return k_text(k, "%s * %d", now, slabs);
     const char *places = k_poly(k, k->p->m->tensors.data[c->k.past].axes[0]);
-    return k_text(k, "(%s + cell_attention_tiles(t0 < %s ? t0 : %s, %d)) * %d", now, places, places, own, slabs);
+    return k_text(k, "(%s + cell_attention_tiles(t0 < %s ? t0 : %s, %d)) * %d", now, places, places, own,
+                  slabs);
 }
 
 static void body(Kernel *k)
@@ -724,10 +744,15 @@ static void body(Kernel *k)
     const char *facts = printing(k)->w->facts;
     AttentionKernel kind = printing(k)->kernel;
     if (attention_smem(k->p, c, kind))
-        buf_line(k->out, "static_assert(cell_attention_facts<%s, CELL_ATTENTION_%s>::smem == %lld, \"the compiler has "
-                         "another number\");",
-                 facts, kind == ATTENTION_FORWARD ? "FORWARD" : kind == ATTENTION_ROWS ? "BACK_ROWS" : "BACK_KEYS",
-                 (long long)attention_smem(k->p, c, kind));
+        buf_line(
+            k->out,
+            "static_assert(cell_attention_facts<%s, CELL_ATTENTION_%s>::smem == %lld, \"the compiler has "
+            "another number\");",
+            facts,
+            kind == ATTENTION_FORWARD ? "FORWARD"
+            : kind == ATTENTION_ROWS  ? "BACK_ROWS"
+                                      : "BACK_KEYS",
+            (long long)attention_smem(k->p, c, kind));
     buf_line(k->out, "const int64_t heads = %s, tiles = %s;", k_bare(k, k_poly(k, c->heads)), tiles_text(k));
     k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * tiles; n += cell_block_count(0))");
     buf_line(k->out, "const int64_t head = n %% heads, b = n / heads %% dim_B, block = n / heads / dim_B;");
