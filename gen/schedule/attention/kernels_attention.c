@@ -394,8 +394,9 @@ static void print_narrow(Kernel *k, int own, int other, const char *rest, const 
         buf_line(k->out, "if (%s0 < -(%s + %s))", name, most, rest);
         buf_line(k->out, "    %s0 = (int)cell_least(%s1, -(%s + %s));", name, name, most, rest);
     } else {
-        buf_line(k->out, "if (%s1 > %s + %s + 1)", name, most, rest);
-        buf_line(k->out, "    %s1 = (int)cell_most(%s0, %s + %s + 1);", name, name, most, rest);
+        int behind = !mutate("short-tiles");
+        buf_line(k->out, "if (%s1 > %s + %s + %d)", name, most, rest, behind);
+        buf_line(k->out, "    %s1 = (int)cell_most(%s0, %s + %s + %d);", name, name, most, rest, behind);
     }
 }
 
@@ -414,7 +415,7 @@ static void print_ranges(Kernel *k)
     for (int side = 0; side < 2; side++) {
         open_function(k, "void", name[side], args[side]);
         print_sizes(k, false);
-        for (int i = 0; i < all->len && !mutate("all-tiles"); i++) {
+        for (int i = 0; i < all->len; i++) {
             Room r;
             if (room_of(k, &all->data[i], &r))
                 print_narrow(k, side ? r.keys : r.rows, side ? r.rows : r.keys, r.rest, side ? "j" : "i",
