@@ -104,12 +104,8 @@ static Place place_at(Kernel *k, Operand of, const char *pointer, const Poly *co
     Place x = { .head = of == OF_ROWS ? query_stride(k, stride) : "0" };
     const char *step = timed ? k_poly(k, pitch) : "0";
     x.row = reverse ? k_text(k, "-%s", step) : step;
-    if (of == OF_PAST) {
-        const AttentionCut *c = cut_of(k);
-        TensorId t = k->p->m->tensors.data[c->k.past].of;
-        (void)t;
+    if (of == OF_PAST)
         x.row = k_poly(k, row);
-    }
     x.at = strcmp(at, "0") == 0 ? pointer : k_text(k, "%s + %s", pointer, at);
     return x;
 }
@@ -152,7 +148,7 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     const Poly *pitch = st->pitch      ? st->pitch
                         : r->is_tensor ? tensor_elements(m, r->id)
                                        : array_elements(m, r->id);
-    const Poly *stride[MAX_DIMS + 64];
+    const Poly *stride[MAX_DIMS + 64] = { NULL };
     const int first = of == OF_PAST;
     for (int i = first; i < root.naxes; i++)
         stride[i - first] = coefficient(m, lin, root.axes[i]);
@@ -177,7 +173,7 @@ static Place rows_place(Kernel *k, TensorId t, Operand of, bool written)
     Module *m = k->p->m;
     const Tensor *x = &m->tensors.data[t];
     const Storage *st = &k->pr->tensor[t];
-    const Poly *stride[MAX_DIMS + 64], *n = poly_const(m, 1);
+    const Poly *stride[MAX_DIMS + 64] = { NULL }, *n = poly_const(m, 1);
     const int first = of == OF_PAST;
     for (int i = x->rank - 1; i >= first; i--) {
         stride[i - first] = n;
