@@ -383,8 +383,8 @@ for spec in delta gated_delta linear_attention; do
     TYPES=bf16 instance $spec tile "2,23,2 3,5,2 gpu:70,5,2" --dim N=64 --dim V=64
 done
 TYPES=bf16 instance hgrn scan "2,9 1,37" --dim D=2048
-TYPES=bf16 instance causal_attention window "1,70,2" --dim N=64 --dim V=64
-TYPES=bf16 instance window_attention window "1,70,2" --dim N=64 --dim V=64 --dim W=256
+TYPES=bf16 instance causal_attention "window attention" "1,70,2" --dim N=64 --dim V=64
+TYPES=bf16 instance window_attention "window attention" "1,70,2" --dim N=64 --dim V=64 --dim W=256
 
 # Every spec with every value of its options, at small sizes.
 if [[ -n $full ]]; then

@@ -41,10 +41,12 @@ int64_t attention_smem(const Plan *p, const AttentionCut *c, AttentionKernel ker
 
 int attention_threads(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
 {
-    (void)p;
-    (void)c;
-    (void)kernel;
-    return CELL_ATTENTION_THREADS;
+    return kernel == ATTENTION_DOTS ? (int)CELL_ATTENTION_THREADS : shape_of(p, c, kernel).threads;
+}
+
+int attention_resident(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
+{
+    return kernel == ATTENTION_DOTS ? 0 : shape_of(p, c, kernel).resident;
 }
 
 int attention_own(const Plan *p, const AttentionCut *c, AttentionKernel kernel)

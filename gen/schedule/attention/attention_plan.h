@@ -38,6 +38,7 @@ AttentionWalks *attention_walks(const Program *pr);
 int attention_padded(int n);
 int64_t attention_smem(const Plan *p, const AttentionCut *c, AttentionKernel kernel);
 int attention_threads(const Plan *p, const AttentionCut *c, AttentionKernel kernel);
+int attention_resident(const Plan *p, const AttentionCut *c, AttentionKernel kernel); /* 0: any */
 int attention_own(const Plan *p, const AttentionCut *c, AttentionKernel kernel); /* rows, or keys */
 int attention_slabs(const Plan *p, const AttentionCut *c, AttentionKernel kernel);
 

@@ -32,7 +32,12 @@ static const char *buffer_name(Kernel *k, int id)
     return id == w->sums ? "logarithms" : id == w->dots ? "dots" : NULL;
 }
 
-static const KernelHooks hooks = { .all_steps = true, .buffer = buffer_name };
+static int resident(const Kernel *k)
+{
+    return attention_resident(k->p, cut_of(k), printing(k)->kernel);
+}
+
+static const KernelHooks hooks = { .all_steps = true, .resident = resident, .buffer = buffer_name };
 
 /* ---- where things lie */
 
