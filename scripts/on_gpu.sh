@@ -120,17 +120,17 @@ distributed() {
 
 multi() {
     local -x NCCL_HOME=${NCCL_HOME:-$(python3 -c 'import nvidia.nccl; print(nvidia.nccl.__path__[0])' 2>/dev/null)}
-    local gpus out=$work/multi sizes=${SIZES:--B 64 -T 512 -H 1024} how
+    local gpus to=$work/multi shape=${SIZES:--B 64 -T 512 -H 1024} how
     gpus=$(nvidia-smi -L | wc -l)
     GPU=1 bash tests/train_multi/run.sh || return 1
-    build/cellc build specs/gru.cell --dtype f64 --archs "${arch#sm_}" -o "$out" >/dev/null || return 1
+    build/cellc build specs/gru.cell --dtype f64 --archs "${arch#sm_}" -o "$to" >/dev/null || return 1
     # shellcheck disable=SC2086
-    gcc -O2 -D_GNU_SOURCE -I"$out" -Iruntime -I/usr/local/cuda/include ${NCCL_HOME:+-I$NCCL_HOME/include} -o "$out/train_multi" \
-        examples/train_multi/{train_multi,ranks_nccl}.c -L"$out" -lgru -L/usr/local/cuda/lib64 \
-        ${NCCL_HOME:+-L$NCCL_HOME/lib -Wl,-rpath,$NCCL_HOME/lib} -lcudart -l:libnccl.so.2 -lm -lpthread -Wl,-rpath,"$out" || return 1
+    gcc -O2 -D_GNU_SOURCE -I"$to" -Iruntime -I/usr/local/cuda/include ${NCCL_HOME:+-I$NCCL_HOME/include} -o "$to/train_multi" \
+        examples/train_multi/{train_multi,ranks_nccl}.c -L"$to" -lgru -L/usr/local/cuda/lib64 \
+        ${NCCL_HOME:+-L$NCCL_HOME/lib -Wl,-rpath,$NCCL_HOME/lib} -lcudart -l:libnccl.so.2 -lm -lpthread -Wl,-rpath,"$to" || return 1
     for how in "-n 1" "-n $gpus" "-n $gpus -l" "-n $gpus -s time -p 4"; do
         # shellcheck disable=SC2086
-        NCCL_NVLS_ENABLE=0 "$out/train_multi" $how $sizes -u 10 | tail -n 2
+        NCCL_NVLS_ENABLE=0 "$to/train_multi" $how $shape -u 10 | tail -n 2
     done
 }
 

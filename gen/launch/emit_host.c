@@ -392,7 +392,7 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
     if (!h->own)
         buf_f(out,
               "    .ref_forward = ref_forward,\n    .ref_backward = %s,\n    .ref_reserve_bytes = "
-              "%s_ref_reserve_bytes,\n    .cpu = CPU_DESCRIPTION,\n",
+              "%s_ref_reserve_bytes,\n    .cpu = CELL_CPU_DESCRIPTION,\n",
               m->has_grad ? "ref_backward" : "NULL", m->name);
     if (plan->how && h->own)
         buf_f(out, "    .how = %s,\n", string(m, plan->how));
@@ -533,7 +533,7 @@ void emit_host_head(const Module *m, Buf *out)
     buf_f(out, "#include \"%s.h\"\n\n#include \"cell_plan.h\"\n#include \"reference.h\"\n\n", m->name);
     buf_f(out,
           "#ifdef CELL_CPU /* %s_cpu.c is in the library */\nextern const cell_desc %s_cpu_description;\n"
-          "#define CPU_DESCRIPTION &%s_cpu_description\n#else\n#define CPU_DESCRIPTION NULL\n#endif\n\n",
+          "#define CELL_CPU_DESCRIPTION &%s_cpu_description\n#else\n#define CELL_CPU_DESCRIPTION NULL\n#endif\n\n",
           m->name, m->name, m->name);
 }
 

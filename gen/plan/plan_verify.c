@@ -3,9 +3,11 @@
  * array is computed by one kernel or product, behind all that it reads; what others read lies in memory, in a
  * buffer that no other array has; what backward reads of forward is in the reserve; and kernels have names and
  * threads. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/arguments.h"
+#include "ir/marks.h"
 #include "plan_pass.h"
 
 typedef struct PlanCheck {
@@ -37,13 +39,21 @@ static bool is_needed(const PlanCheck *v, NodeId id)
     return v->pr->phase[id] != PHASE_NONE;
 }
 
+/* Zeros, which the caller frees: a check leaves nothing in the module's memory, as it runs behind each pass. */
+static void *room(const PlanCheck *v, size_t bytes)
+{
+    void *place = calloc(bytes + 1, 1);
+    if (!place)
+        bug(v->p->m->c, "plan", "out of memory for a check");
+    return place;
+}
+
 /* ---- roots */
 
-static void mark_read(const Plan *p, NodeId id, bool *seen, bool *read)
+static void mark_read(const Plan *p, NodeId id, Marks *seen, bool *read)
 {
-    if (id < 0 || seen[id])
+    if (id < 0 || !marks_first(seen, id))
         return;
-    seen[id] = true;
     for (int i = 0; i < at(p, id)->nargs; i++) {
         read[at(p, id)->args[i]] = true;
         mark_read(p, at(p, id)->args[i], seen, read);
@@ -54,7 +64,8 @@ static void mark_read(const Plan *p, NodeId id, bool *seen, bool *read)
 static void check_roots(PlanCheck *v)
 {
     const Module *m = v->p->m;
-    bool *seen = plan_alloc(v->p, 1, m->nodes.len), *read = plan_alloc(v->p, 1, m->nodes.len);
+    Marks *seen = marks_begin(m);
+    bool *read = room(v, (size_t)m->nodes.len);
     for (TensorId t = 0; t < m->tensors.len; t++)
         for (int k = 0; k < ROOT_COUNT; k++)
             mark_read(v->p, m->roots.data[t].of[k], seen, read);
@@ -65,6 +76,8 @@ static void check_roots(PlanCheck *v)
             REQUIRE(v, root < 0 || carried || !read[root], "the %s of %s, %%%d, is read", root_table[k].what,
                     m->tensors.data[t].name, root);
         }
+    marks_end(seen);
+    free(read);
 }
 
 /* ---- operands */
@@ -128,12 +141,11 @@ static bool goes_without_group(const PlanCheck *v, NodeId id)
 
 /* All that the array reads, also through what is made there, is of the groups up to that one. Groups of a phase are
  * launched in their order, and phases one behind another. */
-static void check_order(PlanCheck *v, NodeId id, int group, bool *seen)
+static void check_order(PlanCheck *v, NodeId id, int group, Marks *seen)
 {
     const Phase phase = v->pr->groups.data[group].phase;
-    if (seen[id])
+    if (!marks_first(seen, id))
         return;
-    seen[id] = true;
     for (int i = 0; i < v->uses[id].len; i++) {
         const Read *r = &v->uses[id].data[i].read;
         if (r->is_tensor)
@@ -149,7 +161,7 @@ static void check_group(PlanCheck *v, int number, bool *listed)
 {
     const Plan *p = v->p;
     const Group *g = &v->pr->groups.data[number];
-    bool *seen = plan_alloc(p, 1, p->n_nodes);
+    Marks *seen = marks_begin(p->m);
     for (int i = 0; i < g->arrays.len && !v->wrong; i++) {
         NodeId id = g->arrays.data[i];
         REQUIRE(v, !listed[id], "two groups have %%%d", id);
@@ -161,6 +173,7 @@ static void check_group(PlanCheck *v, int number, bool *listed)
                 id);
         check_order(v, id, number, seen);
     }
+    marks_end(seen);
     REQUIRE(v, g->kind != G_GEMM || g->arrays.len == 1, "group %d is a product of %d arrays", number,
             g->arrays.len);
     REQUIRE(v, g->pointers <= MAX_POINTERS, "group %d has %d pointers", number, g->pointers);
@@ -184,7 +197,7 @@ static void check_sums(PlanCheck *v, int number)
 static void check_groups(PlanCheck *v)
 {
     const Plan *p = v->p;
-    bool *listed = plan_alloc(p, 1, p->n_nodes);
+    bool *listed = room(v, (size_t)p->n_nodes);
     for (int i = 0; i < v->pr->groups.len && !v->wrong; i++) {
         check_group(v, i, listed);
         check_sums(v, i);
@@ -196,6 +209,7 @@ static void check_groups(PlanCheck *v)
                 "group %d lacks %%%d", group, id);
         REQUIRE(v, !is_needed(v, id) || group >= 0 || goes_without_group(v, id), "nothing computes %%%d", id);
     }
+    free(listed);
 }
 
 /* ---- storage */
@@ -223,7 +237,7 @@ static void check_place(PlanCheck *v, NodeId id, int arguments)
 static void check_shared(PlanCheck *v)
 {
     const Plan *p = v->p;
-    NodeId *first = plan_alloc(p, sizeof *first, p->buffers.len);
+    NodeId *first = room(v, sizeof *first * (size_t)p->buffers.len);
     for (NodeId id = 0; id < p->n_nodes && !v->wrong; id++) {
         const Storage *st = &v->pr->node[id];
         if (st->home == HOME_NONE || st->home == HOME_ARG || st->pitch || p->is_cat[id] ||
@@ -232,6 +246,7 @@ static void check_shared(PlanCheck *v)
         REQUIRE(v, !first[st->slot], "buffer %d has %%%d and %%%d", st->slot, first[st->slot] - 1, id);
         first[st->slot] = 1 + id;
     }
+    free(first);
 }
 
 /* Is what is read in another kernel's memory? Only there has it to lie in any. */

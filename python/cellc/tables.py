@@ -59,7 +59,7 @@ def bare(text):
 
 def constants(folder):
     """The numbers behind the names of the runtime's enums and version."""
-    found = {"NULL": 0, "CELL_ARCHS": 0, "CPU_DESCRIPTION": 0}
+    found = {"NULL": 0, "CELL_ARCHS": 0, "CELL_CPU_DESCRIPTION": 0}
     for header in ("cell.h", "cell_plan.h"):
         with open(os.path.join(folder, header)) as f:
             text = bare(f.read())

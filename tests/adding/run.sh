@@ -15,7 +15,7 @@ mkdir -p "$work/gen/schedule/element"
 awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' "$page" >"$work/gen/schedule/element/element.c"
 lines=$(wc -l <"$work/gen/schedule/element/element.c")
 # Its name, twice in the table.
-sed -E 's/chunk_schedule;/chunk_schedule, element_schedule;/; s/(&chunk_schedule), NULL/\1, \&element_schedule, NULL/' \
+sed -E 's/chunk_schedule, attention_schedule;/chunk_schedule, attention_schedule, element_schedule;/; s/(&attention_schedule), NULL/\1, \&element_schedule, NULL/' \
     gen/schedule/schedules.c >"$work/gen/schedule/schedules.c"
 
 flags=

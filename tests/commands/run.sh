@@ -262,7 +262,7 @@ fi
 if ! nvidia-smi -L >/dev/null 2>&1 && command -v nvcc >/dev/null; then
     expect 1 "--archs native: there is no GPU here; name its architecture, as in --archs 90" "$cellc" build --cpu none gru --archs native -o "$dir/o"
 fi
-expect 2 "no test has 'nosuch' in its path; tests/ has: api" make -s check ${SAN:+SAN=$SAN} TESTS="fmt nosuch"
+expect 2 "no test has 'nosuch' in its path; tests/ has: adding" make -s check ${SAN:+SAN=$SAN} TESTS="fmt nosuch"
 
 # ---- values of options, and words that begin as options do
 

@@ -40,23 +40,25 @@ bool varies_with(const Module *m, NodeId id, IndexId i)
 
 enum { IS_SUM = 1, NEEDS_SUM = 2, READS_BACK = 4 };
 
-/* Is one of the indices in a step that is read below, through arrays over it? */
-static bool reads_back_by(const Module *m, NodeId id, IndexId i, int depth)
+/* Is the index in a step that is read below, through arrays over it? `seen` has, of each node, the index for
+ * which it was looked at last, plus one. */
+static bool reads_back_by(const Module *m, NodeId id, IndexId i, Marks *seen)
 {
     const Node *n = &m->nodes.data[id];
-    if (!varies_with(m, id, i) || depth > 64)
+    if (!varies_with(m, id, i) || marks_get(seen, id) == i + 1)
         return false;
+    marks_set(seen, id, i + 1);
     if (n->step)
         return ix_uses(n->step, i);
     if (n->kind == N_VIEW) {
         const Node *array = &m->nodes.data[n->args[0]];
         for (int k = 0; k < n->nmap; k++)
-            if (ix_uses(n->map[k], i) && reads_back_by(m, array->args[0], array->axes[k], depth + 1))
+            if (ix_uses(n->map[k], i) && reads_back_by(m, array->args[0], array->axes[k], seen))
                 return true;
         return false;
     }
     for (int k = 0; k < n->nargs; k++)
-        if (reads_back_by(m, n->args[k], i, depth + 1))
+        if (reads_back_by(m, n->args[k], i, seen))
             return true;
     return false;
 }
@@ -64,10 +66,13 @@ static bool reads_back_by(const Module *m, NodeId id, IndexId i, int depth)
 /* The bound index that says how far a sum's terms look back; -1: they do not. */
 static IndexId distance_of(const Module *m, const Node *reduce)
 {
-    for (int i = 0; i < reduce->nbound; i++)
-        if (reduce->bound[i] >= IX_FIRST && reads_back_by(m, reduce->args[0], reduce->bound[i], 0))
-            return reduce->bound[i];
-    return -1;
+    IndexId found = -1;
+    Marks *seen = marks_begin(m);
+    for (int i = 0; i < reduce->nbound && found < 0; i++)
+        if (reduce->bound[i] >= IX_FIRST && reads_back_by(m, reduce->args[0], reduce->bound[i], seen))
+            found = reduce->bound[i];
+    marks_end(seen);
+    return found;
 }
 
 /* Arguments stand before their uses, so one pass over what is new tells. */
