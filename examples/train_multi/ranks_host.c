@@ -1,5 +1,5 @@
-/* Ranks as threads of one process, on the CPU. A message is copied; a sum is made at once, by all ranks, each a part
- * of the numbers, in the order of the ranks. */
+/* Ranks as threads of one process, on the CPU. A message is copied; a sum is made at once, by all
+ * ranks, each a part of the numbers, in the order of the ranks. */
 #include <err.h>
 #include <pthread.h>
 #include <stdlib.h>

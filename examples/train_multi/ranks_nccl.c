@@ -1,5 +1,6 @@
-/* Ranks with a GPU each, in one process; NCCL sums and sends. A context works on a stream; sums go on another one and
- * over a communicator apart, which wait for the first by events, so that the context goes on meanwhile. */
+/* Ranks with a GPU each, in one process; NCCL sums and sends. A context works on a stream; sums go on
+ * another one and over a communicator apart, which wait for the first by events, so that the context
+ * goes on meanwhile. */
 #include <cuda_runtime_api.h>
 #include <err.h>
 #include <nccl.h>

@@ -1,13 +1,17 @@
-/* train_multi.c: one model, trained by several ranks, each a GPU or, without GPUs, a thread. Two layers of GRU learn to
- * repeat their input three steps later; the loss is that of one rank, up to the rounding of sums.
+/* train_multi.c: one model, trained by several ranks, each a GPU or, without GPUs, a thread. Two layers
+ * of GRU learn to repeat their input three steps later; the loss is that of one rank, up to the
+ * rounding of sums.
  *
- *     train_multi [-n RANKS] [-s batch|time] [-p PARTS] [-l] [-u UPDATES] [-B SEQUENCES] [-T STEPS] [-H UNITS]
+ *     train_multi [-n RANKS] [-s batch|time] [-p PARTS] [-l] [-u UPDATES]
+ *                 [-B SEQUENCES] [-T STEPS] [-H UNITS]
  *
- * -s batch (the default): each rank has B/RANKS sequences. The gradients of a layer are summed over the ranks while
- * backward of the layer below it runs; with -l only when all of backward was given to the device.
- * -s time: each rank has T/RANKS steps of all sequences (context parallelism). It takes the states from the rank before
- * it, and the gradients of its final states from the rank behind it. So that ranks need not wait for whole batches,
- * sequences go in PARTS (-p) one behind another: with P parts and R ranks P/(P + R - 1) of the time is work.
+ * -s batch (the default): each rank has B/RANKS sequences. The gradients of a layer are summed over the
+ * ranks while backward of the layer below it runs; with -l only when all of backward was given to the
+ * device.
+ * -s time: each rank has T/RANKS steps of all sequences (context parallelism). It takes the states from
+ * the rank before it, and the gradients of its final states from the rank behind it. So that ranks need
+ * not wait for whole batches, sequences go in PARTS (-p) one behind another: with P parts and R ranks
+ * P/(P + R - 1) of the time is work.
  * ranks.h is all that it takes of other ranks. README.md says how to build it. */
 #include <err.h>
 #include <math.h>
