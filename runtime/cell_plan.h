@@ -193,7 +193,7 @@ typedef struct cell_loop_op {
     cell_expr from, to; /* NULL: 0 */
     int32_t step;
     int32_t n_ops;
-    /* On the CPU, of a loop of kernels: the items of each kernel fall into so many equal parts, side by side, and
+    /* On the CPU, of a loop of kernels: the items of each kernel fall into this number of equal parts, side by side, and
      * nothing that is of one part reads what another writes, whatever the turn; NULL: a turn waits for the one before. */
     cell_expr strands;
 } cell_loop_op;

@@ -129,7 +129,7 @@ static void check_phases(PlanCheck *v)
 
 /* ---- groups */
 
-/* What no kernel or product of its own computes: it is made where it is read, or a kernel of states has it. */
+/* What is in no group: it is made where it is read, or a kernel of states has it. */
 static bool goes_without_group(const PlanCheck *v, NodeId id)
 {
     const Plan *p = v->p;

@@ -22,7 +22,7 @@ enum {
     CELL_CHUNK_JOIN_THREADS = 256
 };
 
-// Of `blocks` walks over so many chunks.
+// Of `blocks` walks over `chunks` chunks.
 __host__ __device__ constexpr int64_t cell_chunk_segments(int64_t blocks, int64_t chunks)
 {
     const int64_t long_enough = chunks / CELL_CHUNK_SEGMENT,

@@ -195,7 +195,7 @@ for kind in address,undefined thread; do
     fi
 done
 if [[ -n ${FULL:-} ]] && command -v aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null; then
-    # QEMU 7.2 fails an assertion of its own where a child of a process with threads makes one.
+    # QEMU 7.2 fails one of its assertions where a child of a process with threads makes one.
     if set_target aarch64 "env NO_CHILD=1 qemu-aarch64 -L /usr/aarch64-linux-gnu" \
         "aarch64-linux-gnu-gcc -O1 -Wall -Wextra -Werror"; then
         run_all < <(some)

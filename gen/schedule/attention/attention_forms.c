@@ -40,7 +40,7 @@ static bool has_kernel(const AttentionWalk *w, AttentionKernel kernel)
     return w->cut->form.kind == ATTENTION_SOFTMAX || kernel != ATTENTION_DOTS;
 }
 
-/* Stage n: a kernel of a sum; each sum of the level has all of its own one behind the other. */
+/* Stage n: a kernel of a sum; the kernels of a sum follow one another. */
 bool attention_stage(const Plan *p, const Program *pr, int level, int n, FormList *out)
 {
     static const char *const words[] = { "sums over pairs of steps", "dy . y of each row",

@@ -562,7 +562,7 @@ static bool all_shared(Proof *p, NodeId id, IndexId axis, const Poly **by)
     return true;
 }
 
-/* One axis may be shared; of others each place has keys of its own. */
+/* One axis may be shared; of others each place has other keys. */
 bool pair_heads(Proof *p)
 {
     Module *m = p->m;

@@ -40,7 +40,7 @@ typedef struct Panel {
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
     int batch;                    /* sequences that are multiplied at once */
-    const Poly *k_units; /* the product's terms are pieces of so many; mostly the units */
+    const Poly *k_units; /* terms of a piece of the product; mostly the units */
     struct Panel **parts; /* several products a step (panel_several.c): each as a panel; else NULL */
     int nparts;
     int number, weights; /* of a part: its number, and that of the first one with the same weights */
@@ -146,7 +146,7 @@ const Poly *panel_space(const Plan *p, const Program *pr, const Panel *w, NodeId
 /* What a group over this axis is pointwise over: the axis, or units that it is some pieces of and that other
  * groups are over. */
 const Poly *panel_base(Module *m, const Panel *w, const Poly *axis);
-/* Where `offset` is so many times the units, perhaps less than 0. */
+/* Where `offset` is a multiple of the units, perhaps a negative one, that multiple is left in `pieces`. */
 bool panel_whole_pieces(Module *m, const Poly *offset, const Poly *units, int64_t *pieces);
 /* The place, among the groups of a step that are pointwise, of the last one that makes the operand; -1:
  * none. */
