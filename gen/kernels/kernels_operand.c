@@ -309,7 +309,7 @@ static const KirExpr *load_array(Code *x, const Read *r)
     if (here && x->value[r->id] && !x->away)
         return x->value[r->id];
     const Storage *st = &k->pr->node[r->id];
-    if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
+    if (here || st->home == HOME_NONE || (k->g && plan_rematerialises(k->p, k->pr, k->g->phase, r->id)))
         return in_place(x, r->id, r->map);
     return load_storage(x, r, st, code_pointer(x, REF_NODE, r->id, st->dtype), false);
 }

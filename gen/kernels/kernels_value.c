@@ -573,7 +573,7 @@ static const char *load_array(Kernel *k, const Read *r)
     if (held)
         return held;
     const Storage *st = &k->pr->node[r->id];
-    if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
+    if (here || st->home == HOME_NONE || (k->g && plan_rematerialises(k->p, k->pr, k->g->phase, r->id)))
         return print_in_place(k, r->id, r->map);
     const char *s = load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
     return left_value(k, r->id, s, false);

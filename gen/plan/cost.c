@@ -31,7 +31,7 @@ bool computed_where_read(const Plan *p, const Program *g, NodeId array)
 
 static bool made_here(const Plan *p, const Program *g, Phase reader, const Read *r)
 {
-    return !r->is_tensor && (computed_where_read(p, g, r->id) || plan_anew(p, g, reader, r->id));
+    return !r->is_tensor && (computed_where_read(p, g, r->id) || plan_rematerialises(p, g, reader, r->id));
 }
 
 static bool is_table(const Plan *p, const Read *r)

@@ -17,7 +17,8 @@
  *     storage      where a value lies: its home (an argument, workspace, the reserve, nowhere) and its place there
  *     reserve      memory that forward fills for backward; workspace: memory of one call
  *     ring         a buffer that is kept for a step or two, as only the steps read it
- *     anew         of forward, computed once more in backward; unstored: computed where it is read, in both
+ *     rematerialised   of forward, computed once more in backward
+ *     unstored     computed where it is read, in both directions
  *     parts        an f32 operand as three numbers of bf16 each, for tensor cores
  *     fused        a product in one kernel with the group in front of it or behind it
  *     form         one way to do an operation, with its condition on the sizes of a call

@@ -370,7 +370,8 @@ struct Plan {
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied; /* the copies that products take are made */
-    bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
+    bool *rematerialised; /* per node: of forward, and made once more where it is read behind
+                                   * backward's walk */
     bool *unstored; /* per node: made where it is read, as that costs less than memory; NULL: not
                                    * known yet */
     UnstoredCost *unstored_cost; /* per node: of these */
@@ -435,8 +436,8 @@ const Poly *walk_blocks(const Program *pr);                   /* of each sequenc
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
 bool plan_timed(const Plan *p, NodeId array);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
-/* Do readers of this phase make it anew? */
-bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array);
+/* Do readers of this phase compute it once more? */
+bool plan_rematerialises(const Plan *p, const Program *pr, Phase reader, NodeId array);
 bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);

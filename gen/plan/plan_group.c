@@ -340,7 +340,8 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id] || (p->kept && p->kept[id]))
         return false;
-    if ((p->past && p->past[id]) || (p->unstored && p->unstored[id]) || plan_anew(p, pr, pr->phase[id], id))
+    if ((p->past && p->past[id]) || (p->unstored && p->unstored[id]) ||
+        plan_rematerialises(p, pr, pr->phase[id], id))
         return true;
     bool operand = pr->in_products && pr->in_products[id];
     if (!p->schedule->on_chip && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] && !operand &&

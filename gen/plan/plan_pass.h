@@ -144,13 +144,13 @@ int kernel_of(const Program *pr, NodeId id);             /* the group whose kern
  * backward. */
 void add_products(Plan *p, const Phasing *s, const bool *wanted);
 
-/* plan_anew.c */
+/* plan_rematerialise.c */
 /* By its form alone: is the value pointwise, with more elements than each value of a sequence that it is
  * made of? */
 bool grows_from_operands(const Plan *p, const Read *r);
 /* Are there any? */
 bool find_unstored(Plan *p, const Phasing *f, const Phasing *b); /* p->unstored, by the costs of both ways */
-bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored); /* p->anew */
+bool find_rematerialised(Plan *p, const Phasing *f, const Phasing *b, bool *stored); /* p->rematerialised */
 
 /* plan_storage.c */
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);

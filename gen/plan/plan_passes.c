@@ -58,9 +58,9 @@ static void ask_schedule(Planning *s)
         p->refused = p->schedule->refuses_step(p, &p->program[d]);
 }
 
-static void anew(Planning *s)
+static void rematerialise(Planning *s)
 {
-    if (make_anew(s->p, &s->of[FORWARD], &s->of[BACKWARD], s->stored))
+    if (find_rematerialised(s->p, &s->of[FORWARD], &s->of[BACKWARD], s->stored))
         s->of[BACKWARD] = phasing(s->p, BACKWARD, s->stored);
     ask_schedule(s);
 }
@@ -235,7 +235,7 @@ const PlanPass plan_passes[] = {
     { "past", past, "which values over the past are made where they are read" },
     { "phases", phases, "when each array is computed: once, before, during or after the walk" },
     { "unstored", unstored, "the same; what is cheaper to make than to store is made where it is read" },
-    { "anew", anew, "the same; what backward makes once more is not saved" },
+    { "rematerialise", rematerialise, "the same; what backward makes once more is not saved" },
     { "arguments", arguments, "where arguments, states and their adjoints lie" },
     { "backward-groups", group_backward, "which kernel or product computes each array of backward" },
     { "backward-joined", join_backward, "the same; sums go to the kernels that have what they add" },

@@ -360,12 +360,12 @@ static bool has_step_sums(const Phasing *s)
     return false;
 }
 
-bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array)
+bool plan_rematerialises(const Plan *p, const Program *pr, Phase reader, NodeId array)
 {
-    return p->anew && p->anew[array] && pr->dir == BACKWARD && reader == PHASE_AFTER;
+    return p->rematerialised && p->rematerialised[array] && pr->dir == BACKWARD && reader == PHASE_AFTER;
 }
 
-/* What is made anew where it is read: who reads it reads what that is made of. */
+/* A value is rematerialised where it is read: its readers read what that is made of. */
 static void read_through(Phasing *s)
 {
     const Plan *p = s->p;
@@ -373,7 +373,7 @@ static void read_through(Phasing *s)
         Uses *uses = &s->uses[id];
         for (int i = 0; s->needed[id] && i < uses->len;) {
             const Read *r = &uses->data[i].read;
-            if (r->is_tensor || !plan_anew(p, s->g, s->g->phase[id], r->id)) {
+            if (r->is_tensor || !plan_rematerialises(p, s->g, s->g->phase[id], r->id)) {
                 i++;
                 continue;
             }
@@ -425,7 +425,7 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     s.heads_product = !p->schedule->on_chip && !p->schedule->per_unit && has_heads(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
-            g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
+            g->phase[id] = plan_rematerialises(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
     if (p->schedule->take)
         p->schedule->take(&s);
     read_through(&s);

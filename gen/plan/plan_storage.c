@@ -26,7 +26,7 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
         if (p->schedule->on_chip && walks)
             stored[id] = stored[id] && (saved[id] || p->rounded[id]);
         if (p->schedule->per_unit && f->taken && f->taken[id])
-            stored[id] = false;       /* backward makes it anew, from what it is made of */
+            stored[id] = false; /* backward rematerialises it, from what it is made of */
     }
     return stored;
 }

@@ -1,10 +1,11 @@
-/* plan_anew.c: values that are made anew. In come the phases of both directions; out goes, for each value,
- * whether it is made where it is read, or read from a table of constants, in no memory, in both directions
- * (find_unstored), and which of forward's values are made once more behind backward's walk, so that forward
- * need not save them (make_anew). A value of the first kind is pointwise and has more elements than each
- * value of a sequence that it is made of, such as `w[i,j] * sigmoid(a[i,j] * (u[j] - m[i,j]))`: it is stored
- * where that is cheaper than to make it for each reader, by the costs below. It is guaranteed that all that
- * is needed to make such a value is in memory wherever it is read. */
+/* plan_rematerialise.c: values that are rematerialised, that is computed once more instead of stored. In come
+ * the phases of both directions; out goes, for each value, whether it is made where it is read, or read from
+ * a table of constants, in no memory, in both directions (find_unstored), and which of forward's values are
+ * made once more behind backward's walk, so that forward need not save them (find_rematerialised). A value of
+ * the first kind is pointwise and has more elements than each value of a sequence that it is made of, such as
+ * `w[i,j] * sigmoid(a[i,j] * (u[j] - m[i,j]))`: it is stored where that is cheaper than to make it for each
+ * reader, by the costs below. It is guaranteed that all that is needed to make such a value is in memory
+ * wherever it is read. */
 #include <math.h>
 
 #include "emit/emit.h"
@@ -371,7 +372,7 @@ static bool made_of_what_is_read(const Phasing *b, const Readers *readers, const
               few_nodes(p, at(p, at(p, id)->args[0])->kind == N_MAP ? at(p, id)->args[0] : id, &left);
     for (int i = 0; i < uses.len && ok; i++) {
         const Read *r = &uses.data[i].read;
-        ok = !r->step && ((!r->is_tensor && p->anew[r->id]) ||
+        ok = !r->step && ((!r->is_tensor && p->rematerialised[r->id]) ||
                           ((r->is_tensor ? p->m->tensors.data[r->id].kind == T_INPUT : stored[r->id]) &&
                            read_behind_too(b, readers, id, r)));
     }
@@ -401,17 +402,17 @@ static bool read_behind(const Phasing *b, const Readers *readers, NodeId array, 
 
 /* What elements behind backward's walk would read of forward, and can make of what they read anyway, is
  * made there. What nobody else reads forward need not save. */
-bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
+bool find_rematerialised(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
 {
     bool any = false, *elsewhere = plan_alloc(p, 1, p->n_nodes);
     const Readers readers = find_readers(b);
-    p->anew = plan_alloc(p, 1, p->n_nodes);
+    p->rematerialised = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (stored[id] && stands_in_front(p, f->g, id) && !plan_reduces(p, id) &&
             root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NONE && !(p->past && p->past[id]) &&
             read_behind(b, &readers, id, &elsewhere[id]) && made_of_what_is_read(b, &readers, stored, id))
-            any = p->anew[id] = true;
+            any = p->rematerialised[id] = true;
     for (NodeId id = 0; id < p->n_nodes; id++)
-        stored[id] = stored[id] && (!p->anew[id] || elsewhere[id] || readers.replays[id]);
+        stored[id] = stored[id] && (!p->rematerialised[id] || elsewhere[id] || readers.replays[id]);
     return any;
 }
