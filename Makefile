@@ -60,7 +60,7 @@ MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BIS
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
 .PHONY: all help deps runtime lib lint style check check-quick check-random check-python coverage corpus generated
-.PHONY: catalogue site demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean
+.PHONY: catalogue site demo wasm bench bench-memory bench-plots bench-compile install install-parts uninstall clean
 .PHONY: dist deb
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
@@ -202,6 +202,11 @@ demo: all ## compile a GRU, explain it, check its gradients, train a byte-level 
 	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -lgru -lm -lpthread
 	OPENBLAS_NUM_THREADS=1 $(DEMO)/bytelm -s $(DEMO_SECONDS) examples/bytelm/opticks.txt
 
+# ---- WebAssembly
+
+wasm: all ## compile cells for WebAssembly with clang and check them under Node (ONLY=regex, FULL=1)
+	@WASM=1 BUILD=$(BUILD) ONLY="$(ONLY)" bash tests/wasm/run.sh
+
 # ---- benchmarks: need a GPU and nvcc, and say so
 
 bench: all ## measure on the GPU: a table, and JSON in build/bench/results.json (ONLY=regex on the workloads' names)
@@ -319,7 +324,7 @@ install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portab
 	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs \
 	    "$$INSTALL_TO"/share/cellc/bench "$$INSTALL_TO"/share/cellc/runtime "$$INSTALL_TO"/share/cellc/emulator \
 	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device \
-	    "$$INSTALL_TO"/include/cellc/cpu
+	    "$$INSTALL_TO"/include/cellc/cpu "$$INSTALL_TO"/share/cellc/runtime/cpu "$$INSTALL_TO"/share/cellc/runtime/wasm
 	install -m 755 $(BUILD)/cellc "$$INSTALL_TO"/bin
 	install -m 644 $(BUILD)/libcell.a $(BUILD)/libladder.a $(BUILD)/libtime.a $(RUNTIME_HERE)/libcell.flags \
 	    "$$INSTALL_TO"/lib/cellc
@@ -329,7 +334,9 @@ install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portab
 	install -m 644 runtime/*.h "$$INSTALL_TO"/include/cellc
 	install -m 644 runtime/device/* "$$INSTALL_TO"/include/cellc/device
 	install -m 644 runtime/cpu/cell_cpu*.h "$$INSTALL_TO"/include/cellc/cpu
-	install -m 644 runtime/backend_cuda.c "$$INSTALL_TO"/share/cellc/runtime
+	install -m 644 runtime/*.c "$$INSTALL_TO"/share/cellc/runtime
+	install -m 644 $(filter-out runtime/cpu/cell_%,$(wildcard runtime/cpu/*)) "$$INSTALL_TO"/share/cellc/runtime/cpu
+	install -m 644 runtime/wasm/* "$$INSTALL_TO"/share/cellc/runtime/wasm
 	install -m 644 bench/time.c bench/call.h "$$INSTALL_TO"/share/cellc/bench
 	install -m 644 specs/*.cell "$$INSTALL_TO"/share/cellc/specs
 	install -m 644 $(wildcard tests/emulator/cell_emu*) "$$INSTALL_TO"/share/cellc/emulator

@@ -43,6 +43,11 @@ cell_status cell_weights_save(cell_context *ctx, const char *path, const cell_we
  * equal. */
 cell_status cell_weights_load(cell_context *ctx, const char *path, const cell_weight *list, int n);
 
+/* The same, of a file whose bytes lie in memory, as a web page or a program that has its weights in it
+ * gives them. */
+cell_status cell_weights_load_memory(cell_context *ctx, const void *bytes, size_t n_bytes,
+                                     const cell_weight *list, int n);
+
 /* The text of a key of the file's metadata, cut to bytes - 1 and ended by a NUL. CELL_BAD_ARGUMENT: there
  * is none. */
 cell_status cell_weights_metadata(cell_context *ctx, const char *path, const char *key, char *text,

@@ -141,7 +141,7 @@ static cell_status check_arg(cell_context *ctx, const cell_desc *desc, const cel
     if (status != CELL_OK)
         return status;
     *span = (Span){.start = pointer, .arg = arg, .written = cell_arg_written(desc, arg)};
-    if (elements > INT64_MAX / 8)
+    if (elements > PTRDIFF_MAX / 8)
         return cell_fail(err, CELL_BAD_SIZE, "%s: %s has %lld elements, more than can be addressed",
                          desc->key, name_of(desc, span, &name), (long long)elements);
     span->bytes = pointer ? (size_t)elements * element : 0;

@@ -28,8 +28,9 @@ static cell_status advance(int64_t *total, int64_t bytes, const char *name, cell
     int64_t end;
     if (bytes < 0)
         return cell_fail(err, CELL_BAD_SIZE, "buffer %s has %lld bytes", name, (long long)bytes);
-    if (__builtin_add_overflow(*total, bytes, &end) || end > INT64_MAX - CELL_ALIGNMENT)
-        return cell_fail(err, CELL_BAD_SIZE, "buffer %s: the memory wanted overflows 64 bits", name);
+    if (__builtin_add_overflow(*total, bytes, &end) || end > PTRDIFF_MAX - CELL_ALIGNMENT)
+        return cell_fail(err, CELL_BAD_SIZE, "buffer %s: the memory wanted overflows %d bits", name,
+                         (int)sizeof(void *) * 8);
     *total = (end + CELL_ALIGNMENT - 1) / CELL_ALIGNMENT * CELL_ALIGNMENT;
     return CELL_OK;
 }

@@ -245,6 +245,9 @@ static cell_status cpu_launch(const cell_run *run, const cell_op *op, cell_launc
         return wrong_plan(run, op->name, "a negative grid");
     launch->grid[0] = launch->items > 0;
     launch->grid[1] = launch->grid[2] = 1;
+    if (status == CELL_OK && scratch > PTRDIFF_MAX)
+        return cell_fail(run->err, CELL_OUT_OF_MEMORY, "%s: out of memory: %lld bytes for each thread",
+                         op->name, (long long)scratch);
     launch->smem = (size_t)scratch;
     return status;
 }

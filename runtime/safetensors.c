@@ -408,7 +408,7 @@ cell_status cell_header_read(FILE *file, const char *path, cell_file_header *hea
     memset(header, 0, sizeof *header);
     if (fseek(file, 0, SEEK_END) != 0)
         return bad(&r, "it cannot be read from any place");
-    long end = ftell(file);
+    off_t end = ftello(file);
     if (end < 0 || fseek(file, 0, SEEK_SET) != 0 || fread(length, 1, sizeof length, file) != sizeof length)
         return bad(&r, "it has less than 8 bytes");
     for (int i = 0; i < 8; i++)

@@ -33,6 +33,10 @@ static cell_status check_weight(cell_context *ctx, const cell_weight *w, size_t 
                              (long long)w->shape[i]);
         elements *= (uint64_t)w->shape[i];
     }
+    if (elements > PTRDIFF_MAX)
+        return cell_fail(&ctx->error, CELL_BAD_SIZE,
+                         "weights: '%s' has %llu bytes, more than can be addressed", w->name,
+                         (unsigned long long)elements);
     if (elements && !w->data)
         return cell_fail(&ctx->error, CELL_NULL_POINTER, "weights: the memory of '%s' is null", w->name);
     *bytes = (size_t)elements;
@@ -120,8 +124,14 @@ static cell_status check_metadata(cell_context *ctx, const char *const *metadata
 static char *resolved(const char *path)
 {
     struct stat is;
-    if (lstat(path, &is) == 0 && S_ISLNK(is.st_mode))
+    if (lstat(path, &is) == 0 && S_ISLNK(is.st_mode)) {
+#ifdef __wasi__ /* its library has no realpath */
+        errno = ENOTSUP;
+        return NULL;
+#else
         return realpath(path, NULL);
+#endif
+    }
     return strdup(path);
 }
 
@@ -287,7 +297,7 @@ static cell_status read_tensor(cell_context *ctx, FILE *file, const char *path, 
     size_t stored = (size_t)(t->end - t->begin), bytes;
     cell_status status = check_weight(ctx, w, &bytes);
     cell_dtype type = (cell_dtype)cell_type_of_file(t->dtype);
-    void *raw = calloc(stored + 1, 1);
+    void *raw = t->end - t->begin < PTRDIFF_MAX ? calloc(stored + 1, 1) : NULL;
     *host = raw && type != w->dtype ? malloc(bytes + 1) : raw;
     if (!*host) {
         free(raw);
@@ -305,28 +315,22 @@ static cell_status read_tensor(cell_context *ctx, FILE *file, const char *path, 
     return status;
 }
 
-static cell_status open_weights(cell_context *ctx, const char *path, FILE **file, cell_file_header *header)
+static cell_status open_weights(cell_context *ctx, const char *path, FILE *file, cell_file_header *header)
 {
     memset(header, 0, sizeof *header);
-    *file = fopen(path, "rb");
-    if (!*file)
+    if (!file)
         return cannot(ctx, "read", path);
-    return cell_header_read(*file, path, header, &ctx->error);
+    return cell_header_read(file, path, header, &ctx->error);
 }
 
-cell_status cell_weights_load(cell_context *ctx, const char *path, const cell_weight *list, int n)
+/* The file is closed; it may be NULL, and then errno says why. */
+static cell_status load(cell_context *ctx, const char *path, FILE *file, const cell_weight *list, int n)
 {
     cell_file_header header;
-    FILE *file = NULL;
-    cell_status status = cell_context_check(ctx);
-    if (status == CELL_OK)
-        status = check_list(ctx, path, list, n);
-    if (status != CELL_OK)
-        return status;
+    cell_status status = open_weights(ctx, path, file, &header);
     void **host = calloc((size_t)n + 1, sizeof *host);
-    if (!host)
-        return cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory: a list of %d tensors", n);
-    status = open_weights(ctx, path, &file, &header);
+    if (status == CELL_OK && !host)
+        status = cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory: a list of %d tensors", n);
     for (int i = 0; i < n && status == CELL_OK; i++)
         status = compare(ctx, path, &header, &list[i]);
     for (int i = 0; i < n && status == CELL_OK; i++)
@@ -337,7 +341,7 @@ cell_status cell_weights_load(cell_context *ctx, const char *path, const cell_we
         if (status == CELL_OK)
             status = cell_copy(ctx, list[i].data, host[i], bytes);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; host && i < n; i++)
         free(host[i]);
     free(host);
     cell_header_free(&header);
@@ -346,18 +350,43 @@ cell_status cell_weights_load(cell_context *ctx, const char *path, const cell_we
     return status;
 }
 
+cell_status cell_weights_load(cell_context *ctx, const char *path, const cell_weight *list, int n)
+{
+    cell_status status = cell_context_check(ctx);
+    if (status == CELL_OK)
+        status = check_list(ctx, path, list, n);
+    return status == CELL_OK ? load(ctx, path, fopen(path, "rb"), list, n) : status;
+}
+
+/* Where there is nothing, a byte that is no file of weights either: fmemopen wants one. */
+cell_status cell_weights_load_memory(cell_context *ctx, const void *bytes, size_t n_bytes,
+                                     const cell_weight *list, int n)
+{
+    static const char name[] = "the file in memory";
+    cell_status status = cell_context_check(ctx);
+    if (status == CELL_OK && n_bytes && !bytes)
+        status = cell_fail(&ctx->error, CELL_NULL_POINTER, "weights: the file in memory is null");
+    if (status == CELL_OK)
+        status = check_list(ctx, name, list, n);
+    if (status != CELL_OK)
+        return status;
+    void *from = (void *)(uintptr_t)(n_bytes ? bytes : ""); /* it is read only */
+    return load(ctx, name, fmemopen(from, n_bytes ? n_bytes : 1, "rb"), list, n);
+}
+
 cell_status cell_weights_metadata(cell_context *ctx, const char *path, const char *key, char *text,
                                   size_t bytes)
 {
     cell_file_header header;
-    FILE *file = NULL;
+    FILE *file;
     const char *found = NULL;
     cell_status status = cell_context_check(ctx);
     if (status != CELL_OK)
         return status;
     if (!path || !key || !text || !bytes)
         return cell_fail(&ctx->error, CELL_NULL_POINTER, "weights: the path, the key or the text is null");
-    status = open_weights(ctx, path, &file, &header);
+    file = fopen(path, "rb");
+    status = open_weights(ctx, path, file, &header);
     for (int i = 0; status == CELL_OK && i < header.n_texts; i++)
         if (strcmp(header.texts[i].key, key) == 0)
             found = header.texts[i].value;

@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "base/say.h"
 #include "base/toolkit.h"
+#include "build.h"
 #include "commands.h"
 #include "front/ast.h"
 #include "generate.h"
@@ -27,48 +28,24 @@ static const CommandHelp build_help = {
     .arguments = "SPEC[:CELL][:NAME=VALUE,...]...",
     .summary = "compile a spec to a library with a C header and a manifest",
     .about =
-        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so to the directory of -o,\n"
-        "or else to ./generated, and prints their paths. NAME is the cell's. The library holds the runtime as\n"
-        "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
-        "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
-        "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
-        "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler. The\n"
-        "last line says how a program links with the library. With --static it is libNAME.a instead, which\n"
-        "a program has in it and does not need when it runs. AR names the archiver.",
+        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so to the directory\n"
+        "of -o, or else to ./generated, and prints their paths. NAME is the cell's. The library holds the\n"
+        "runtime as well, so that it is all a program needs to link against. Several specs, or one with\n"
+        "several settings, give one library of that many instances, whose names say what was bound\n"
+        "(e79_N32_bias_input); NAME.h of the library has a function that finds one. A SPEC is a file or,\n"
+        "as a word without a dot or slash, a cell that comes with cellc; of a file with several cells\n"
+        "CELL names one. CC names the C compiler. The last line says how a program links with the\n"
+        "library. With --static it is libNAME.a instead, which a program has in it and does not need when\n"
+        "it runs. AR names the archiver. With --target wasm clang makes NAME.wasm and NAME.mjs, which web\n"
+        "pages and Node load, or with --static a library for WASI.",
     .examples = "  cellc build specs/e79.cell -o out\n"
+                "  cellc build gru --target wasm -o out\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
                 "  cc -Iout -Iruntime main.c -Lout -le79 -Wl,-rpath,$PWD/out -o main\n",
     .compiles = true,
     .settings = true,
 };
-
-/* One cell with its settings, on its way into a library. Each has a compilation of its own. */
-typedef struct Instance {
-    Compiler *c;
-    const char *spec;             /* path */
-    const char *suffix;           /* of its C names and files, behind the cell's name; or NULL */
-    Generated g;
-} Instance;
-
-typedef struct Build {
-    Compiler *c;                  /* of the command line */
-    const char *dir;              /* of the output */
-    const char *library;          /* --name, or NULL */
-    const char *objects;          /* a temporary directory */
-    const char *include, *lib;    /* of the runtime */
-    const char *nvcc;             /* NULL: without kernels in the library */
-    const char *cpu; /* --cpu: "portable", "native"; NULL: no kernels for the CPU */
-    bool apart;                   /* somebody else compiles NAME.cu */
-    bool archive;                 /* --static: libNAME.a */
-    const char *archs;            /* "80 90", or "native" */
-    int64_t jobs;                 /* compilers at once */
-    bool verbose;
-    Vec(Job) job;                 /* what is compiled, */
-    Vec(const char *) object;     /* and to what */
-    Instance *instance;
-    int n;
-} Build;
 
 /* Has the body, or a branch in it, a dim of that name, or else an option or constant? */
 static bool has(const StmtVec *body, const char *name, bool dim)
@@ -293,7 +270,7 @@ static int read_instances(Build *b, const char *const *operands, int n)
     return -1;
 }
 
-static void add_job(Build *b, const Words *w, const char *object)
+void build_add_job(Build *b, const Words *w, const char *object)
 {
     Job job = { .words = *w, .log = intern_f(b->c, "%s.log", object) };
     vec_push(b->c->arena, &b->job, job);
@@ -333,7 +310,7 @@ static void compile_level(Build *b, const char *stem, int level, int mask, const
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");
     words_add(&w, object);
-    add_job(b, &w, object);
+    build_add_job(b, &w, object);
 }
 
 /* DIR/STEM.c, kernels for the CPU, to an object for each level. */
@@ -372,7 +349,7 @@ static void compile_c(Build *b, const char *stem, bool cpu)
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");
     words_add(&w, object);
-    add_job(b, &w, object);
+    build_add_job(b, &w, object);
 }
 
 static const char *backend_object(const Build *b)
@@ -395,7 +372,7 @@ static void compile_backend(Build *b)
     words_add(&w, intern_f(c, "%s/backend_cuda.c", home_dir(c, HOME_BACKEND)));
     words_add(&w, "-o");
     words_add(&w, object);
-    add_job(b, &w, object);
+    build_add_job(b, &w, object);
 }
 
 /* An architecture's machine code may have instructions that no newer one has: tiles (cell_device_mma.cuh) are some of 90's. */
@@ -466,7 +443,7 @@ static void compile_cu(Build *b, const char *stem, bool tiles)
     words_add(&w, intern_f(c, "%s/%s.cu", path_for_nvcc(b, b->dir, SOURCES), stem));
     words_add(&w, "-o");
     words_add(&w, object);
-    add_job(b, &w, object);
+    build_add_job(b, &w, object);
 }
 
 /* The kernels first: they take longest. */
@@ -479,7 +456,12 @@ static void compile_sources(Build *b, const char *suffix)
                 strcmp(dot, suffix) != 0)
                 continue;
             const char *stem = intern_f(b->c, "%s%.*s", name, (int)(dot - e->suffix), e->suffix);
-            if (strcmp(suffix, ".cu") == 0)
+            if (b->target)
+                wasm_compile(b, stem,
+                             e->side == SIDE_CPU    ? WASM_KERNELS
+                             : b->instance[i].g.cpu ? WASM_BESIDE_KERNELS
+                                                    : WASM_PLAIN);
+            else if (strcmp(suffix, ".cu") == 0)
                 compile_cu(b, stem, plan_has_tiles(b->instance[i].g.plan));
             else if (e->side == SIDE_CPU)
                 compile_cpu(b, stem);
@@ -521,8 +503,10 @@ static bool write_list(Build *b)
            write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
 }
 
-static const char *library_file(const Build *b, const char *name)
+const char *build_library_file(const Build *b, const char *name)
 {
+    if (b->target && !b->archive)
+        return intern_f(b->c, "%s.wasm", name);
     return intern_f(b->c, "lib%s.%s", name, b->archive ? "a" : "so");
 }
 
@@ -534,7 +518,7 @@ static void add_runtime(Build *b, Words *w)
 }
 
 /* What a program that has the library in it is linked with besides. */
-static void add_libraries(Build *b, Words *w)
+static void add_libraries(const Build *b, Words *w)
 {
     toolkit_libraries(b->c, b->nvcc, w);
     /* What nvcc makes of a kernel's host side is C++. */
@@ -548,7 +532,7 @@ static void add_libraries(Build *b, Words *w)
 static bool archive_library(Build *b)
 {
     Compiler *c = b->c;
-    const char *path = intern_f(c, "%s/%s", b->dir, library_file(b, b->library)), *ar = getenv("AR");
+    const char *path = intern_f(c, "%s/%s", b->dir, build_library_file(b, b->library)), *ar = getenv("AR");
     const char *runtime = intern_f(c, "%s/cell_runtime.o", b->objects);
     Words join = { 0 }, w = { 0 };
     words_split(c, &join, c_compiler());
@@ -577,7 +561,7 @@ static bool link_library(Build *b)
 {
     Compiler *c = b->c;
     Words w = { 0 };
-    const char *path = intern_f(c, "%s/%s", b->dir, library_file(b, b->library));
+    const char *path = intern_f(c, "%s/%s", b->dir, build_library_file(b, b->library));
     words_split(c, &w, c_compiler());
     words_split(c, &w, getenv("CFLAGS"));
     words_split(c, &w, "-shared -Wl,-z,defs -o");
@@ -606,7 +590,7 @@ static const char *shell_word(Compiler *c, const char *word)
     return out.data;
 }
 
-static void say_static_usage(Build *b)
+static void say_static_usage(const Build *b)
 {
     Compiler *c = b->c;
     Words w = { 0 };
@@ -616,11 +600,11 @@ static void say_static_usage(Build *b)
         buf_f(&libraries, " %s", shell_word(c, w.items[i]));
     say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s%s -o main",
         shell_word(c, intern_f(c, "-I%s", b->dir)), shell_word(c, intern_f(c, "-I%s", b->include)),
-        shell_word(c, intern_f(c, "%s/%s", b->dir, library_file(b, b->library))), libraries.data);
+        shell_word(c, intern_f(c, "%s/%s", b->dir, build_library_file(b, b->library))), libraries.data);
 }
 
 /* The command that makes a program of main.c and the library. */
-static void say_usage(Build *b)
+static void say_usage(const Build *b)
 {
     Compiler *c = b->c;
     char full[PATH_MAX];
@@ -655,17 +639,22 @@ static bool compile_all(Build *b)
     compile_sources(b, ".c");
     if (b->nvcc)
         compile_backend(b);
-    if (b->n > 1)
+    if (b->n > 1 && b->target)
+        wasm_compile(b, b->library, WASM_PLAIN);
+    else if (b->n > 1)
         compile_c(b, b->library, false);
     if (!b->library) {
         b->library = library_name(b->c, c_name(b, 0));
         if (b->library != c_name(b, 0))
             say(DIAG_NOTE, "build",
                 "the library is %s, as programs have a lib%s.so already; --name gives it another name",
-                library_file(b, b->library), c_name(b, 0));
+                build_library_file(b, b->library), c_name(b, 0));
     }
-    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) &&
-           (b->archive ? archive_library : link_library)(b);
+    if (b->target)
+        wasm_compile_runtime(b);
+    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) && (b->target    ? wasm_link
+                                                                           : b->archive ? archive_library
+                                                                                        : link_library)(b);
 }
 
 static int build_instances(Build *b)
@@ -688,7 +677,7 @@ static int build_instances(Build *b)
     else if (b->dir == default_dir)
         say(DIAG_NOTE, "build", "the files are in ./%s; -o chooses another directory", b->dir);
     if (ok)
-        say_usage(b);
+        (b->target ? wasm_say_usage : say_usage)(b);
     return !ok;
 }
 
@@ -764,6 +753,19 @@ static const char *find_nvcc(Build *b, bool unwanted)
     return nvcc;
 }
 
+/* -1 to go on. */
+static int check_target(Build *b)
+{
+    if (strcmp(b->target, "wasm") != 0)
+        return usage_error(&build_help, "--target takes wasm, not '%s'", b->target);
+    if (b->apart)
+        return usage_error(&build_help, "--target wasm and --kernels-apart exclude each other");
+    if (b->cpu && strcmp(b->cpu, "native") == 0)
+        return usage_error(&build_help,
+                           "--target wasm is for no machine, so --cpu native means nothing there");
+    return wasm_find(b) ? -1 : 1;
+}
+
 int cmd_build(int argc, char **argv)
 {
     Build b = { .c = compiler_new(), .dir = default_dir, .archs = getenv("CUDA_ARCHS"), .cpu = "portable" };
@@ -777,6 +779,8 @@ int cmd_build(int argc, char **argv)
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "--static", NULL, OPT_FLAG, &b.archive, "make libNAME.a, to be linked into programs" },
         { "--cpu", "FOR", OPT_STRING, &b.cpu, "kernels for the CPU: portable (the default), native or none" },
+        { "--target", "wasm", OPT_STRING, &b.target,
+          "for WebAssembly: NAME.wasm and NAME.mjs, or with --static libNAME.a" },
         { "--kernels-apart", NULL, OPT_FLAG, &b.apart,
           "without nvcc: NAME.cu is for NVRTC, its image for the context" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
@@ -794,12 +798,14 @@ int cmd_build(int argc, char **argv)
         b.cpu = NULL;
     if (rc < 0 && b.cpu && strcmp(b.cpu, "native") != 0 && strcmp(b.cpu, "portable") != 0)
         rc = usage_error(&build_help, "--cpu takes portable, native or none, not '%s'", b.cpu);
+    if (rc < 0 && b.target)
+        rc = check_target(&b);
     if (rc < 0 && b.archive && b.apart)
         rc = usage_error(&build_help, "--static and --kernels-apart exclude each other");
     if (rc < 0) {
         if (b.apart && no_cuda)
             rc = usage_error(&build_help, "--kernels-apart and --no-cuda exclude each other");
-        b.nvcc = find_nvcc(&b, no_cuda || b.apart);
+        b.nvcc = find_nvcc(&b, no_cuda || b.apart || b.target);
     }
     if (rc < 0)
         rc = check_architectures(&b);

@@ -298,10 +298,18 @@ static void NAME(rows)(const void *data, int64_t first, int64_t end, void *scrat
     }
 }
 
+/* Can memory for these be asked for? Operands of 16 bits take twice their memory here. */
+static int NAME(fits)(int64_t elements)
+{
+    return elements <= (int64_t)(PTRDIFF_MAX / sizeof(REAL)) - 16;
+}
+
 static cell_status NAME(few)(const cell_gemm_call *call, int64_t batch, const cell_product_run *run,
                              cell_error *err)
 {
-    REAL *a = run->memory(run->data, sizeof(REAL) * (size_t)(call->m * call->k));
+    REAL *a = NAME(fits)(call->m * call->k)
+                  ? run->memory(run->data, sizeof(REAL) * (size_t)(call->m * call->k))
+                  : NULL;
     NAME(Few) x = { call, batch, a };
     int64_t each = SMALL / (call->m * call->k * 2) + 1;
     if (!a)
@@ -331,8 +339,9 @@ static cell_status NAME(product)(const cell_gemm_call *call, const cell_product_
             room += NAME(rounded)(call->n - col < MOST_COLUMNS ? call->n - col : MOST_COLUMNS, NAME(NR)) *
                     call->k;
         const char *from = NAME(at)(&call->b, batch, 0, 0);
-        REAL *kept =
-            run->kept ? run->kept(run->data, call, from, sizeof(REAL) * (size_t)room, &is_packed) : NULL;
+        REAL *kept = run->kept && NAME(fits)(room)
+                         ? run->kept(run->data, call, from, sizeof(REAL) * (size_t)room, &is_packed)
+                         : NULL;
         status = NAME(by_pieces)(call, batch, run, kept, is_packed, err);
     }
     return status;
