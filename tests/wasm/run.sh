@@ -106,7 +106,7 @@ link_ladder() { # name
 }
 
 # shellcheck disable=SC2046
-if ! "$cellc" build $(instances | awk -v only="${ONLY:-.}" '$1 ~ only { print $2 }') \
+if ! "$cellc" build $(instances | awk -v only="${ONLY:-.}" '$1 ~ only { print $2 }') ${ONLY:+elementwise} \
     --target wasm --static --name cells -o "$work/static" >"$work/said" 2>&1; then
     missing=$(sed -n 's/.*\(apt-get install .*\)/\1/p' "$work/said")
     [[ -z $missing ]] || lacks "$missing"
