@@ -1,6 +1,7 @@
-"""One of several processes: DistributedDataParallel, FSDP2, steps that are split, or heads that are, give the outputs
-and gradients of one process. In: the way, ddp, fsdp, steps or heads, and what torchrun says of the processes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Out: "same", or an error. It runs
-over NCCL, on a GPU for each process, where there are as many, else over gloo on the CPU.
+"""One of several processes: DistributedDataParallel, FSDP2, steps that are split, or heads that are, give the
+outputs and gradients of one process. In: the way, ddp, fsdp, steps or heads, and what torchrun says of the
+processes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Out: "same", or an error. It runs over NCCL, on a GPU
+for each process, where there are as many, else over gloo on the CPU.
 
     torchrun --standalone --nproc-per-node 2 tests/python/distributed.py fsdp"""
 
