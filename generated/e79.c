@@ -6,9 +6,9 @@
 
 #ifdef CELL_CPU /* e79_cpu.c is in the library */
 extern const cell_desc e79_cpu_description;
-#define CPU_DESCRIPTION &e79_cpu_description
+#define CELL_CPU_DESCRIPTION &e79_cpu_description
 #else
-#define CPU_DESCRIPTION NULL
+#define CELL_CPU_DESCRIPTION NULL
 #endif
 
 CELL_KERNEL_SYMBOL void e79_fwd_parts_0(cell_kernel_args args);
@@ -601,7 +601,7 @@ static const cell_desc description = {
     .ref_forward = ref_forward,
     .ref_backward = ref_backward,
     .ref_reserve_bytes = e79_ref_reserve_bytes,
-    .cpu = CPU_DESCRIPTION,
+    .cpu = CELL_CPU_DESCRIPTION,
     .how = "schedule tile, a checkpoint every 4 steps",
     .block_memory = 190464,
     .archs = CELL_ARCHS,

@@ -6,9 +6,9 @@
 
 #ifdef CELL_CPU /* lstm_cpu.c is in the library */
 extern const cell_desc lstm_cpu_description;
-#define CPU_DESCRIPTION &lstm_cpu_description
+#define CELL_CPU_DESCRIPTION &lstm_cpu_description
 #else
-#define CPU_DESCRIPTION NULL
+#define CELL_CPU_DESCRIPTION NULL
 #endif
 
 CELL_KERNEL_SYMBOL void lstm_fwd_parts_0(cell_kernel_args args);
@@ -851,7 +851,7 @@ static const cell_desc description = {
     .ref_forward = ref_forward,
     .ref_backward = ref_backward,
     .ref_reserve_bytes = lstm_ref_reserve_bytes,
-    .cpu = CPU_DESCRIPTION,
+    .cpu = CELL_CPU_DESCRIPTION,
     .how = "schedule gemm",
     .block_memory = 0,
     .archs = CELL_ARCHS,

@@ -70,7 +70,7 @@ chunks f32 gla --lengths
 chunks f64 delta --reverse
 chunks bf16 mlstm
 chunks f64 deltaproduct --lengths --dim M=3
-TYPES=f64 instance trellis chunk:rows=16 "2,2,3,2 1,18,7,4"
+TYPES=f64 instance trellis chunk:rows=16 "2,2 1,18" --dim D=7 --dim K=4
 # Few heads and many steps: 32 chunks of 16 rows and more are walked in segments side by side.
 TYPES="f32" SUFFIX=_segments instance gated_delta chunk:rows=16 "1,1,1 1,515,1 gpu:1,4100,3" --dim N=5 --dim V=7
 TYPES="f64" SUFFIX=_segments instance deltaproduct chunk:rows=16 "1,171,1" --dim N=5 --dim V=7 --dim M=3 --lengths

@@ -13,6 +13,18 @@ static const Formula *all_heads(const Plan *p, const ChunkCut *c)
     return formula_size(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_B), c->n_heads));
 }
 
+bool chunk_in_segments(const ChunkWalk *w)
+{
+    return w->sizes == 1;
+}
+
+bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind)
+{
+    if (kind == CHUNK_REST)
+        return direction == BACKWARD;
+    return (kind != CHUNK_PASS && kind != CHUNK_JOIN) || chunk_in_segments(w);
+}
+
 /* As cell_chunk_segments has them. */
 const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s)
 {
@@ -34,12 +46,12 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     const Formula *blocks = form_blocks(m, c->n_values, s->values);
     if (kind == CHUNK_PASS && c->corrected >= 0)
         blocks = formula(m, F_ADD, blocks, form_blocks(m, c->n_keys, s->values));
-    if (kind == CHUNK_PASS || kind == CHUNK_WALK)
-        blocks = formula(m, F_MUL, blocks, chunk_segments(p, c, s));
-    else if (kind == CHUNK_JOIN)
+    if (kind == CHUNK_JOIN)
         blocks = form_blocks(m, c->n_values, CHUNK_JOINED);
-    else
+    else if (kind == CHUNK_PREP || kind == CHUNK_REST)
         blocks = chunk_count(p, c, s);
+    else if (chunk_in_segments(w))
+        blocks = formula(m, F_MUL, blocks, chunk_segments(p, c, s));
     return formula(m, F_MUL, all_heads(p, c), blocks);
 }
 
@@ -62,14 +74,16 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
                                          "walks over segments of the chunks, without their first states",
                                          "first states of the segments", "a walk over the chunks",
                                          "gradients of what the walk takes" };
-    int kinds = CHUNK_KINDS - (pr->dir == FORWARD);
-    int at = 0, left = n / kinds;
-    while (at < all->len && (all->data[at].cut->level != level || left-- > 0))
-        at++;
-    if (at == all->len)
+    ChunkWalk *w = NULL;
+    ChunkKind kind = CHUNK_PREP;
+    for (int i = 0; i < all->len && !w; i++)
+        for (ChunkKind k = 0; all->data[i].cut->level == level && k < CHUNK_KINDS && !w; k++)
+            if (chunk_has_kernel(&all->data[i], pr->dir, k) && n-- == 0) {
+                w = &all->data[i];
+                kind = k;
+            }
+    if (!w)
         return false;
-    ChunkWalk *w = &all->data[at];
-    ChunkKind kind = (ChunkKind)(n % kinds);
     for (int i = 0; i < w->sizes; i++) {
         const ChunkSize *s = &w->size[i];
         Form f = { .kernel = s->kernel[pr->dir][kind].name,

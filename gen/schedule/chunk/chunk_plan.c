@@ -392,12 +392,14 @@ static void tell_walk(Plan *p, const ChunkWalk *w)
     }
     formula_words(p->m, all_bytes(p, w, STATE), &bytes);
     buf_f(&p->reasons, "saved for backward: the state in front of each chunk, %s bytes\n", bytes.data);
-    const ChunkSize *s = &w->size[w->sizes - 1];
+    if (!chunk_in_segments(w)) {
+        buf_f(&p->reasons, "few heads are not walked in segments side by side: the number of keys is open\n");
+        return;
+    }
     buf_f(&p->reasons,
           "few heads, at most %d blocks of values, are walked in segments side by side, where each has %d "
-          "steps "
-          "or more\n",
-          CHUNK_BLOCKS / CHUNK_FEWEST, CHUNK_SEGMENT * s->rows);
+          "steps or more\n",
+          CHUNK_BLOCKS / CHUNK_FEWEST, CHUNK_SEGMENT * w->size[0].rows);
 }
 
 static void add_walk(Plan *p, const Phasing *s)
@@ -412,7 +414,7 @@ static void add_walk(Plan *p, const Phasing *s)
     for (int i = 0; i < cuts->len; i++) {
         ChunkWalk *w = &all->data[i];
         *w = (ChunkWalk){
-            .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1, .factors = -1
+            .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1, .sums = -1, .factors = -1
         };
         size_walk(p, w);
         name_walk(p, all, w);
@@ -420,10 +422,12 @@ static void add_walk(Plan *p, const Phasing *s)
         w->saved = chunk_buffer(p, w, "%s of each chunk", STATE, true);
         tell_walk(p, w);
         w->ends = chunk_buffer(p, w, "d_%s of each chunk", STATE, false);
-        w->sums = chunk_buffer(p, w, "%s of each segment", SUM, false);
+        if (chunk_in_segments(w))
+            w->sums = chunk_buffer(p, w, "%s of each segment", SUM, false);
         if (w->cut->corrected < 0)
             continue;
-        w->factors = chunk_buffer(p, w, "%s segments' factors", FACTOR, false);
+        if (chunk_in_segments(w))
+            w->factors = chunk_buffer(p, w, "%s segments' factors", FACTOR, false);
         w->inverse = chunk_buffer(p, w, "%s inverses", INVERSE, false);
         w->corrections = chunk_buffer(p, w, "d_%s corrections", ROWS, false);
         w->solved = chunk_buffer(p, w, "%s corrections", ROWS, false);

@@ -60,7 +60,7 @@ typedef struct ChunkWalk {
      * adjoints of the states that they end with, rows dR and d of the correction. */
     int records, saved, inverse, ends, corrections, solved;
     /* Of all segments: the states that they add, and begin with; the matrices by which they multiply a state,
-     * where corrected. */
+     * where corrected. -1: none. */
     int sums, factors;
 } ChunkWalk;
 
@@ -89,6 +89,11 @@ int64_t chunk_record(const ChunkFacts *f);
 
 Dtype chunk_part(const Plan *p);
 ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
+
+/* Are long calls of few heads walked in segments? Not where the number of keys is open: each size of keys would
+ * have its four kernels more, which take a third of the time to compile and are rarely called. */
+bool chunk_in_segments(const ChunkWalk *w);
+bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind);
 
 /* Chunks of a call, and segments of them that are walked side by side: 1 where there are none. */
 const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s);

@@ -466,9 +466,9 @@ static void print_backward(Kernel *k)
         buf_line(k->out, "g.adds = args.flags & CELL_KERNEL_ACCUMULATE;");
 }
 
-static bool by_segment(ChunkKind kind)
+static bool by_segment(const Printing *x)
 {
-    return kind == CHUNK_PASS || kind == CHUNK_WALK;
+    return x->kind == CHUNK_PASS || (x->kind == CHUNK_WALK && chunk_in_segments(x->w));
 }
 
 /* Names of what blocks of a head are for, and how many there are. */
@@ -484,6 +484,10 @@ static void print_shares(Kernel *k)
         return;
     }
     buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", values, x->s->values - 1, x->s->values);
+    if (!chunk_in_segments(x->w)) {
+        buf_line(k->out, "const int64_t shares = blocks;");
+        return;
+    }
     buf_line(k->out, "const int64_t segments = cell_chunk_segments(dim_B * heads * blocks, chunks);");
     if (x->kind == CHUNK_JOIN)
         buf_line(k->out, "const int64_t shares = (%s + %d) / %d;", values, CHUNK_JOINED - 1, CHUNK_JOINED);
@@ -511,8 +515,10 @@ static void print_call(Kernel *k)
         buf_line(k->out, "cell_chunk_join%s<%s>(%s, segments, share, sums, factors);", which, facts, of);
         break;
     default:
-        buf_line(k->out, "cell_chunk_begin%s<%s>(%s, segment, segments, sums);", which, facts, of);
-        buf_line(k->out, "cell_chunk_walk%s<%s>(%s, block * %d);", which, facts, of, x->s->values);
+        if (chunk_in_segments(x->w))
+            buf_line(k->out, "cell_chunk_begin%s<%s>(%s, segment, segments, sums);", which, facts, of);
+        buf_line(k->out, "cell_chunk_walk%s<%s>(%s, %s * %d);", which, facts, of,
+                 chunk_in_segments(x->w) ? "block" : "share", x->s->values);
     }
 }
 
@@ -523,7 +529,7 @@ static void body(Kernel *k)
     k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0))");
     buf_line(k->out,
              "const int64_t share = n %% shares, head = n / shares %% heads, b = n / shares / heads;");
-    if (by_segment(x->kind))
+    if (by_segment(x))
         buf_line(k->out, "const int64_t segment = share %% segments, block = share / segments;");
     print_head(k);
     print_chunk(k);
@@ -533,7 +539,7 @@ static void body(Kernel *k)
         print_walk(k);
     else if (x->kind == CHUNK_JOIN)
         print_first(k);
-    if (x->kind == CHUNK_JOIN || by_segment(x->kind))
+    if (x->kind == CHUNK_JOIN || by_segment(x))
         print_segments(k);
     print_call(k);
     buf_line(k->out, "cell_barrier();");
@@ -559,7 +565,8 @@ void chunk_print(Plan *p, Program *pr, Buf *cuda)
             ChunkSize *s = &all->data[i].size[n];
             if (pr->dir == FORWARD)
                 print_facts(p, &all->data[i], s, cuda);
-            for (ChunkKind kind = 0; kind < CHUNK_KINDS - (pr->dir == FORWARD); kind++)
-                print_kernel(p, pr, &all->data[i], s, kind, cuda);
+            for (ChunkKind kind = 0; kind < CHUNK_KINDS; kind++)
+                if (chunk_has_kernel(&all->data[i], pr->dir, kind))
+                    print_kernel(p, pr, &all->data[i], s, kind, cuda);
         }
 }
