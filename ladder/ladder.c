@@ -3,7 +3,8 @@
  * names below; CELL_BACKEND; sizes on the command line as B,T,dims... (chip:B,T,dims...: on the emulator no kernel
  * whose blocks walk alone; blocks:B,T,dims...: nor clusters; cluster:B,T,dims...: none but those of clusters of 16),
  * or large:COPIES:1,T,dims... for a batch of copies of one sequence, or none, or --full: then sizes at which kernels
- * break are chosen here. Out: a line per check that failed, and `N passed, N failed, N skipped`. */
+ * break are chosen here. On the emulator, kernels for the CPU that the instance has run beside it on the same
+ * cases. Out: a line per check that failed, and `N passed, N failed, N skipped`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,34 @@ void check_against_reference(Case *c, const char *what)
     guarded_free(c, &reserve, "reserve");
 }
 
+/* The context of the backend `cpu` beside that of the emulator, or NULL. */
+static cell_context *beside;
+
+/* The same case on the CPU. What is drawn afterwards does not depend on it. */
+static void check_beside(Case *c, bool all)
+{
+    char label[sizeof c->label];
+    cell_context *was = c->ctx;
+    uint64_t at = normal_at();
+    if (!beside)
+        return;
+    memcpy(label, c->label, sizeof label);
+    snprintf(c->label + strlen(label), sizeof label - strlen(label), " on cpu");
+    c->ctx = beside;
+    check_against_reference(c, "against the reference");
+    if (all)
+        check_identities(c, true);
+    c->ctx = was;
+    memcpy(c->label, label, sizeof label);
+    normal_from(at);
+}
+
 static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool first)
 {
     Case c = case_new(ctx, d, sizes, false);
     bool slow = cell_backend_of(ctx) == CELL_BACKEND_EMULATED && sizes[0] * sizes[1] > 10;
     check_against_reference(&c, "against the reference");
+    check_beside(&c, true);
     if (cell_backend_of(ctx) == CELL_BACKEND_EMULATED)
         check_stored(&c);
     if (!getenv("LADDER_QUICK") && !slow)
@@ -50,6 +74,7 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
         choose_total(d, other);
         c = case_new(ctx, d, other, empty == 2);
         check_against_reference(&c, empty == 2 ? "without initial states" : "without steps or sequences");
+        check_beside(&c, false);
         case_free(&c);
     }
 }
@@ -149,6 +174,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "no context: %s\n", message);
         return 1;
     }
+    bool both = d->cpu && cell_backend_of(ctx) == CELL_BACKEND_EMULATED;
+    if (both && cell_context_create(&beside, CELL_BACKEND_CPU, 0, message, sizeof message) != CELL_OK) {
+        fprintf(stderr, "no context: %s\n", message);
+        return 1;
+    }
+    if (beside)
+        cell_context_set_threads(beside, 3);
     for (int i = 1; i < argc && !full; i++)
         run_given(ctx, d, argv[i], i == 2 || argc == 2);
     if ((argc == 1 || full) && !run_chosen(ctx, d, full))
@@ -156,8 +188,9 @@ int main(int argc, char **argv)
     else
         judge_coverage(d);
     Counts n = counts();
-    printf("%s on %s: %d passed, %d failed, %d skipped\n", d->key, cell_backend_name(ctx), n.passed, n.failed,
-           n.skipped);
+    printf("%s on %s%s: %d passed, %d failed, %d skipped\n", d->key, cell_backend_name(ctx),
+           beside ? " and cpu" : "", n.passed, n.failed, n.skipped);
+    cell_context_destroy(beside);
     cell_context_destroy(ctx);
     return n.failed > 0 || n.passed + n.skipped == 0;
 }

@@ -42,7 +42,7 @@ ladder() {
 }
 
 constructs() {
-    FULL=1 MATRIX=tests/constructs/matrix.sh bash tests/ladder/prepare.sh "$work/constructs" &&
+    FULL=1 CPU=none MATRIX=tests/constructs/matrix.sh bash tests/ladder/prepare.sh "$work/constructs" &&
         SANITIZE=${SANITIZE:-0} ARCH=$arch bash tests/ladder/gpu.sh "$work/constructs"
 }
 

@@ -7,7 +7,8 @@
 # sources differ. What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped. In a suite
 # that keeps verdicts (verdicts.sh) an instance whose verdict is there is not built. With AS=WORD it makes a
 # second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it. DIR/NAME/took: the CPU
-# time of its build, and of both.
+# time of its build, and of both. Where DIR/NAME has kernels for the CPU (CELL_cpu.c) the program has them too,
+# and on the emulator they run on the same cases.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -59,11 +60,18 @@ if [[ $BACKEND == emulated ]]; then
 fi
 
 build() {
-    local symbols= part sanitize=
+    local symbols= part sanitize= cpu= host
     kernels || return 1
     [[ -n ${COMPILE:-} ]] && return 0
-    compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
-        -o "$dir/host.o" || return 1
+    if [[ -e $dir/${cell}_cpu.c ]]; then
+        cpu=$dir/cpu.o
+        compile "$cpu" "$dir/${cell}_cpu.c" $cc -std=c11 -O$level -Wall -Wextra -Werror -Wno-unused-function \
+            -Wno-tautological-compare -Wno-psabi -ffp-contract=off -fPIC -I"$root/runtime" \
+            -I"$root/runtime/cpu" -I"$dir" -c "$dir/${cell}_cpu.c" -o "$cpu" || return 1
+    fi
+    host=$dir/host${cpu:+.cpu}.o
+    compile "$host" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC ${cpu:+-DCELL_CPU} -I"$root/runtime" -I"$dir" \
+        -c "$dir/$cell.c" -o "$host" || return 1
     compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$reference -fPIC -DCELL_REAL=double \
         -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
     local rough=
@@ -78,7 +86,7 @@ build() {
     done
     [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
-    $CXX $sanitize ${EMU_LINKER:-} "$dir"/{kernels.$as,host,reference,rough}.o $symbols \
+    $CXX $sanitize ${EMU_LINKER:-} "$dir"/{kernels.$as,reference,rough}.o "$host" $cpu $symbols \
         "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \
         -lpthread -lm -o "$dir/ladder.$as" >>"$log" 2>&1
 }

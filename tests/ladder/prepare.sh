@@ -2,7 +2,8 @@
 # Generates the sources of the ladder's instances. In: DIR, and instances as tests/ladder/matrix.sh prints
 # them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX, where SPEC may be the
 # path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
-# What does not compile is reported, and the exit code is 1.
+# Those that cpu_takes names have kernels for the CPU beside. What does not compile is reported, and the exit
+# code is 1.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -11,6 +12,21 @@ cellc=${CELLC:-$root/build/cellc}
 mkdir -p "$dir"
 : >"$dir/list"
 failed=0
+declare -A taken
+# Whether the instance of a line also runs on the backend `cpu`, whose plan hangs on no schedule. CPU: all (where
+# FULL is set), once for all lines of the same spec, options and sizes; some, each spec in f32 and in one other
+# type; none.
+cpu_takes() { # spec, options, sizes
+    local key
+    key="$1 $(sed -E 's/--(schedule|products|archs) [^ ]+//g' <<<"$2") $3"
+    case ${CPU:-${FULL:+all}} in
+    all) ;;
+    some) [[ $2 == *--dtype\ f32* ]] && key="$1 f32" || key="$1 other" ;;
+    *) return 1 ;;
+    esac
+    [[ -z ${taken[$key]:-} ]] && taken[$key]=1
+}
+
 while read -r line; do
     read -r name spec options <<<"${line%% | *}"
     [[ $name =~ ${ONLY:-.} ]] || continue
@@ -31,6 +47,17 @@ while read -r line; do
         rm -rf "$new"
         failed=1
         continue
+    fi
+    if cpu_takes "$spec" "$options" "${line##* | }"; then
+        # shellcheck disable=SC2086
+        "$cellc" emit "$file" $options --kind cpu >"$new/${spec}_cpu.c" 2>"$dir/$name.err" || {
+            echo "FAIL $name: cellc emit $spec $options --kind cpu"
+            head -n 3 "$dir/$name.err" | sed 's/^/    /'
+            rm -f "$new/${spec}_cpu.c"
+            failed=1
+        }
+    else
+        rm -f "$dir/$name/${spec}_cpu.c"
     fi
     rm -f "$dir/$name.err"
     mkdir -p "$dir/$name"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # The ladder: every schedule of every spec in f32 and another type in turn (FULL=1: all types, and more sizes)
-# against the reference in double, on the emulator under AddressSanitizer, and, where there are a GPU and
-# nvcc, on the GPU. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is a regular expression on the names of instances.
-# Out: what failed, and the sum as the last line.
+# against the reference in double, on the emulator under AddressSanitizer, some of them (FULL=1: all settings) on
+# the backend `cpu` too, and, where there are a GPU and nvcc, on the GPU. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is
+# a regular expression on the names of instances. Out: what failed, and the sum as the last line.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/emulated.sh"
@@ -13,10 +13,13 @@ if ! sanitizes; then
     skipped=1
     finish
 fi
-bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
+CPU=${CPU:-${FULL:+all}}
+CPU=${CPU:-some} bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
 failed=$(grep -c '^FAIL' "$out/prepare.log")
 cat "$out/prepare.log"
 emulate "$out"
+echo "the backend cpu: $(compgen -G "$out/*/*_cpu.c" | wc -l) instances"
+[[ -n $(compgen -G "$out/*/*_cpu.c") || ! -s $out/list ]] || failed=$((failed + 1))
 if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
     bash "$ladder/gpu.sh" "$out" >"$out/gpu.log"
     cat "$out/gpu.log"

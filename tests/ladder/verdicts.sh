@@ -45,8 +45,8 @@ say_common() {
     grep -m 1 'model name' /proc/cpuinfo 2>/dev/null || uname -mr
     env | grep -E '^(CELL_|LADDER_|ASAN_|UBSAN_|EMU_SANITIZE|LIMIT|OMP_|OPENBLAS_)' | LC_ALL=C sort
     say_objects "$common"/libladder.a "$common"/cell_emu*.o "$RUNTIME"
-    (cd "$root" && sha256sum runtime/*.h runtime/device/* tests/emulator/cell_emu*.h tests/emulator/build.sh \
-        ladder/*.h tests/ladder/{emulated,one,verdicts}.sh)
+    (cd "$root" && sha256sum runtime/*.h runtime/cpu/*.h runtime/device/* tests/emulator/cell_emu*.h \
+        tests/emulator/build.sh ladder/*.h tests/ladder/{emulated,one,verdicts}.sh)
 }
 
 # The file of an instance's verdict: DIR with its emitted texts, and words that its programs depend on.

@@ -3,7 +3,8 @@
 # `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
 # Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
 # schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first
-# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. In: N cells (6) from
+# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. What the planner takes by
+# itself, and the linear cells, also run on the backend `cpu`. In: N cells (6) from
 # SEED (1), BUILD, CELLC.
 # Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
@@ -20,6 +21,13 @@ fi
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+on_cpu() { # cell, type, file of its kernels for the CPU
+    "$CELLC" emit "$1" --kind cpu --dtype "$2" "${settings[@]}" >"$3" 2>"$out/err" && return
+    echo "$1, --kind cpu: $(head -n 1 "$out/err")"
+    failed=$((failed + 1))
+    rm -f "$3"
+}
+
 # One schedule of the cell of seed $1 in one type.
 instance() {
     local i=$1 schedule=$2 type=$3
@@ -27,6 +35,7 @@ instance() {
     mapfile -t settings < <(head -n 1 "$out/random.cell" | grep -o -- '--[a-z]*')
     if (ulimit -v 4000000; exec timeout 60 "$CELLC" emit "$out/random.cell" --schedule "$schedule" --dtype "$type" "${settings[@]}" \
         -o "$out/$name") >/dev/null 2>"$out/err"; then
+        [[ $schedule != auto ]] || on_cpu "$out/random.cell" "$type" "$out/$name/random_cpu.c"
         echo "$name random 1,1,7,5 2,3,3,4 1,6,1,2" >>"$out/list"
     elif grep -q 'has no state: only --schedule map' "$out/err"; then
         :                         # a cell without a state has no steps
@@ -82,6 +91,7 @@ linear() {
         done
         echo "$line"
     done)
+    on_cpu "$out/linear.cell" "$type" "$out/$name/linear_cpu.c"
     echo "$name linear ${sizes//$'\n'/ }" >>"$out/list"
 }
 chunked=0 tried=0
