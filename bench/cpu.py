@@ -171,12 +171,12 @@ def params_of(module):
     return {t.name: module.param(t.name) for t in module.manifest.params}
 
 
-def layer(name, sizes, shapes, peer):
+def layer(name, sizes, shapes, peer, goal=1.0):
     """A cell beside PyTorch's code for it: peer(module) gives a module and its params in our order, or a function."""
     module, inputs = made(name, sizes, shapes)
     ours, weight = ours_of(module, inputs)
     theirs, leaves = peer(module)
-    return ours, [lambda: torch_side("PyTorch", lambda: first(theirs(*inputs)), [*inputs, *leaves], weight, 1.0)]
+    return ours, [lambda: torch_side("PyTorch", lambda: first(theirs(*inputs)), [*inputs, *leaves], weight, goal)]
 
 
 def rnn(kind):
@@ -261,6 +261,17 @@ def walk(flops, elements, states, projected=0):
             (3 * (flops * elements * states + projection), (4 * elements, 6 * passes)))
 
 
+def pairs(heads, size, T):
+    """Work of causal attention: two products of each pair of steps forward and five more backward, and its weight."""
+    count = heads * T * (T + 1) // 2
+    return (count * (4 * size + ELEMENTARY),), (count * (14 * size + 2 * ELEMENTARY),)
+
+
+def attention(q, k, v):
+    heads = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
+
+
 def cases():
     """(title, what makes both sides, work forward and with backward)"""
     for name, kind, gates in (("lstm", torch.nn.LSTM, 4), ("gru", torch.nn.GRU, 3)):
@@ -277,6 +288,9 @@ def cases():
     product = 2 * 512 * 1024 * 1024
     yield ("linear + gelu 512 x 1024", lambda: layer("linear_act", {"D": 1024, "F": 1024}, [(1, 512, 1024)], same_params(
         lambda x, w, b: F.gelu(F.linear(x, w, b)))), ((product, (1 << 23, 1 << 23)), (3 * product, (1 << 23, 3 << 23))))
+    for T in (512, 2048):
+        yield (f"causal attention 8 x 64, T {T}", lambda T=T: layer("causal_attention", {"H": 8}, [(1, T, 8, 64)] * 3, same_params(
+            attention), goal=1.2), pairs(8, 64, T))
     B, T = 4, 512
     yield ("hgrn 512, B 4, T 512", lambda: loops("hgrn", {"D": 512}, [(B, T, 512)] * 3, SCANS),
            row(3 * ELEMENTARY + 8, B * T * 512, 4, 12))

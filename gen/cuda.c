@@ -330,7 +330,8 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     return c->errors ? NULL : first;
 }
 
-/* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, or else step by step.
+/* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, of sums over the past that
+ * are attention, or else step by step.
  * Nothing is said of it: what there is to say of the cell is said of the plan for GPUs. NULL where there is
  * none. */
 static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule *s)
@@ -347,6 +348,18 @@ static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule
     return p;
 }
 
+/* With sums over the past as attention, by tiles of steps. NULL where they are not. */
+static Plan *cpu_plan_of_sums(const Module *lowered, const char *name)
+{
+    Compiler *c = lowered->c;
+    const Schedule *s = schedule_that_cuts(true);
+    int said = c->diags.len;
+    Module *step = compile_lowered(lowered, step_passes);
+    const Module *program = step && !s->cut(step) ? compile_lowered(lowered, sum_passes) : NULL;
+    c->diags.len = said;
+    return program ? cpu_plan_by(program, name, s) : NULL;
+}
+
 Plan *cpu_plan(const Module *lowered, const char *name)
 {
     Compiler *c = lowered->c;
@@ -358,6 +371,9 @@ Plan *cpu_plan(const Module *lowered, const char *name)
     c->diags.len = said;
     for (TensorId t = 0; t < program->tensors.len; t++)
         stateless &= program->tensors.data[t].kind != T_STATE;
+    Plan *sums = stateless ? cpu_plan_of_sums(lowered, name) : NULL;
+    if (sums)
+        return sums;
     Plan *walk = stateless ? NULL : cpu_plan_by(program, name, NULL);
     if (walk && walk->schedule->on_chip && !cpu_walk_refuses(walk)) {
         cpu_walk_settle(walk);

@@ -358,7 +358,7 @@ static const char *text_of(ExprPrinter *p, NodeId id, const KirExpr *(*node)(Exp
     if (p->dry && number)             /* integers say what is read */
         return "";
     Buf b = { .arena = p->m->arena };
-    kir_expr_cuda(e, &b);
+    (p->in_c ? kir_expr_c : kir_expr_cuda)(e, &b);
     return b.data;
 }
 

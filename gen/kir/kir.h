@@ -309,6 +309,7 @@ void kir_print_cuda(const Kir *k, Buf *out);
 void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
 /* For the CPU, as a function of C over runtime/cpu/cell_cpu.h. */
 void kir_print_c(const Kir *k, Buf *out);
+void kir_expr_c(const KirExpr *e, Buf *out); /* as an operand of any operator */
 /* What generated CUDA calls a type. */
 const char *kir_cuda_scalar(KirScalar s);
 

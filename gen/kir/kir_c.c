@@ -193,6 +193,11 @@ static void print_expr(const KirExpr *e, int needs, Buf *out)
     buf_f(out, closed ? ")" : "");
 }
 
+void kir_expr_c(const KirExpr *e, Buf *out)
+{
+    print_expr(e, 9, out);
+}
+
 /* Without the parentheses around the whole that an operator's row has. */
 static const char *bare(const KirExpr *e, const Buf *like)
 {

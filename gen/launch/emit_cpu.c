@@ -37,6 +37,8 @@ static CpuPlan *print_kernels(Plan *p, StateKernels *states, HistoryKernel *hist
         cpu->first[d] = arena_alloc(m->arena, sizeof *cpu->first[d] * (size_t)(n + 1));
         for (int i = 0; i < n; i++)
             print_group(p, cpu, d, i, text);
+        if (p->schedule->print_cpu)
+            p->schedule->print_cpu(p, &p->program[d], text);
     }
     for (TensorId t = 0; t < m->tensors.len; t++)
         steps |= m->tensors.data[t].kind == T_STATE && emit_has_state_kernels(p);
@@ -51,8 +53,7 @@ static CpuPlan *print_kernels(Plan *p, StateKernels *states, HistoryKernel *hist
     return cpu;
 }
 
-/* Items of a piece. */
-static const char *grain(Print *e, const Formula *work)
+const char *emit_cpu_grain(Print *e, const Formula *work)
 {
     Module *m = e->p->m;
     return work
@@ -71,7 +72,7 @@ static void print_op(Print *e, const Group *g, const CpuKernel *k)
         buf_f(&e->table, " },\n");
     }
     int kernel = emit_kernel_index(e, k->name);
-    const char *need = emit_need_name(e, g), *items = emit_expr(e, k->items), *each = grain(e, k->work);
+    const char *need = emit_need_name(e, g), *items = emit_expr(e, k->items), *each = emit_cpu_grain(e, k->work);
     const char *wanted = emit_wanted(e, g, k->refs);
     int list = emit_refs(e, k->refs);
     buf_f(&e->ops,

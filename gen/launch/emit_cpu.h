@@ -5,6 +5,8 @@
 #include "cpu/cpu.h"
 #include "emit_plan.h"
 
+/* Items of a piece, of which each is so much work; NULL: "NULL". */
+const char *emit_cpu_grain(Print *e, const Formula *work);
 void emit_cpu_group(Print *e, const Group *g);
 /* The launch of state kernel `which`, and of history i; own: when. */
 void emit_cpu_states(Print *e, const Group *own, int which);

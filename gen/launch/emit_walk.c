@@ -3,17 +3,18 @@
  * their forms. */
 #include "base/mutate.h"
 #include "cpu/cpu.h"
+#include "emit_cpu.h"
 #include "emit_plan.h"
 
 static void print_op(Print *e, const Form *f, const char *when)
 {
-    const char *blocks = emit_expr(e, f->grid);
+    const char *blocks = emit_expr(e, f->grid), *each = e->cpu ? emit_cpu_grain(e, f->work) : "NULL";
     int list = emit_refs(e, f->refs), kernel = emit_kernel_index(e, f->kernel);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, "
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, "
           ".refs = %srefs_%d } },\n",
-          f->kernel, when, kernel, f->refs->len, blocks, e->tag, list);
+          f->kernel, when, kernel, f->refs->len, blocks, each, e->tag, list);
     e->n_ops++;
 }
 
@@ -21,8 +22,12 @@ static void print_row(Print *e, const Form *f)
 {
     if (emit_has_kernel(e, f->kernel))
         return;
-    emit_kernel_number(e, f->kernel);
-    buf_f(&e->table, ", .threads = %d", f->threads);
+    if (e->cpu) {
+        buf_f(&e->table, ", .code = code, .number = %d", emit_cpu_row(e, f->kernel));
+    } else {
+        emit_kernel_number(e, f->kernel);
+        buf_f(&e->table, ", .threads = %d", f->threads);
+    }
     if (f->bytes)
         buf_f(&e->table, ", .smem = %s", emit_expr(e, f->bytes));
     if (f->cluster > 1)

@@ -122,6 +122,8 @@ struct Schedule {
 
     /* The kernels of a direction, behind those of its groups. */
     void (*print_walks)(struct Plan *p, struct Program *pr, struct Buf *cuda);
+    /* The same in C, of a plan for the CPU; no hook: it has none there. */
+    void (*print_cpu)(struct Plan *p, struct Program *pr, struct Buf *c);
     /* Their forms, in order of preference (plan/forms.h). No hook: none. Where none may walk, the kernels of
      * a step do, over and over. */
     void (*forms)(const struct Plan *p, const struct Program *pr, struct FormList *out);

@@ -23,7 +23,6 @@ lstm --dtype f32 | 2,3,5,7 1,9,17,20 20,4,96,128
 lstm --dtype bf16 --reverse | 2,3,5,7 20,4,96,128
 layernorm --dtype f16 | 2,3,5 1,1,40 9,40,300
 embedding --dtype f32 | 2,30,5,6 8,100,50,70
-causal_attention --dtype f32 | 2,3,2,7
 e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
 e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
 e88 --dtype f32 --dim N=20 --dim V=7 --set conv=causal --packed | 5,70,5,3 2,3,5,2
@@ -38,7 +37,25 @@ mamba1 --dtype f16 | 2,3,5
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
 END
+    sums
     [[ -n $FULL ]] && full
+}
+
+# Sums over the past as attention: of more steps than a tile has, and of one; few heads and many; histories.
+sums() {
+    cat <<'END'
+causal_attention --dtype f32 --dim N=5 --dim V=7 --dim G=2 | 2,3,2,7 2,0,3,0 1,70,2,79,9 3,129,3,140,11 1,90,8,150,60
+causal_attention --dtype bf16 --dim N=1 --dim V=33 --dim G=3 --reverse | 2,4,1,7,3 1,70,1,140,70
+causal_attention --dtype f64 --dim N=33 --dim V=1 --lengths | 4,5,1,9,4 2,70,9,70
+window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --dim G=2 --set distance=linear | 2,200,1 1,1,1 1,9,2,9
+../tests/constructs/attention_packed --dtype f32 | 1,100,1,160,60 2,70,9,70
+../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
+../tests/constructs/attention_scores --dtype f32 | 2,3,2,10,7 1,100,9,103,3
+../tests/constructs/attention_weights --dtype f64 | 2,3,2,10,7 1,100,9,170,65
+../tests/constructs/attention_documents --dtype f32 | 2,100,1 1,70,9,5
+../tests/constructs/attention_lag --dtype f16 | 2,100,1,170,70
+../tests/attention/cells/decay --dtype f32 --dim N=16 --dim V=64 | 1,130,3,150,20
+END
 }
 
 # What the targets besides this machine run: a dense step, a walk, sums over rows, scattered sums.

@@ -61,7 +61,7 @@ int attention_slabs(const Plan *p, const AttentionCut *c, AttentionKernel kernel
 
 /* ---- where operands lie */
 
-static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
+const Poly *attention_coefficient(Module *m, const IxExpr *lin, IndexId i)
 {
     for (int k = 0; k < lin->nterms; k++)
         if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
@@ -86,8 +86,8 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, int values)
         fits = own;
     }
     for (int i = n->naxes - values; i + 1 < n->naxes && fits; i++)
-        fits = coefficient(m, lin, n->axes[i]) ==
-               poly_mul(m, coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1]));
+        fits = attention_coefficient(m, lin, n->axes[i]) ==
+               poly_mul(m, attention_coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1]));
     return fits && !r->step;
 }
 
@@ -285,7 +285,7 @@ static int rows_buffer(Plan *p, const AttentionCut *c, const char *name, bool re
 static void add_walk(Plan *p, const Phasing *s)
 {
     static const char *const names[] = { "fwd_attention", "bwd_attention_dots", "bwd_attention_rows",
-                                         "bwd_attention_keys" };
+                                         "bwd_attention_keys", "bwd_attention" };
     const AttentionCuts *cuts = attention_cuts(p->m);
     if (s->g->dir == FORWARD)
         return;
@@ -301,7 +301,8 @@ static void add_walk(Plan *p, const Phasing *s)
         if (w->cut->form.kind != ATTENTION_SOFTMAX)
             continue;
         w->sums = rows_buffer(p, w->cut, "logarithms of %s", true);
-        w->dots = rows_buffer(p, w->cut, "d_%s . itself", false);
+        if (!p->request->cpu)
+            w->dots = rows_buffer(p, w->cut, "d_%s . itself", false);
     }
     p->program[FORWARD].beside = p->program[BACKWARD].beside = all;
 }
@@ -309,8 +310,8 @@ static void add_walk(Plan *p, const Phasing *s)
 static void find_walks(Plan *p)
 {
     const AttentionCuts *cuts = attention_cuts(p->m);
-    for (int i = 0; i < cuts->len; i++)
-        for (AttentionKernel k = 0; k < ATTENTION_KERNELS; k++) {
+    for (int i = 0; i < cuts->len && !p->request->cpu; i++)
+        for (AttentionKernel k = 0; k < ATTENTION_BACK; k++) {
             int64_t n = attention_smem(p, &cuts->data[i], k);
             p->block_memory = n > p->block_memory ? n : p->block_memory;
         }
@@ -341,4 +342,5 @@ const Schedule attention_schedule = { .name = "attention",
                                       .add_walk = add_walk,
                                       .find_walks = find_walks,
                                       .print_walks = attention_print,
+                                      .print_cpu = attention_print_cpu,
                                       .stage = attention_stage };

@@ -7,19 +7,21 @@
 #include "plan/forms.h"
 #include "plan/plan.h"
 
-/* FORWARD has the first; backward the others in their order. DOTS: of a softmax. */
+/* FORWARD has the first; backward DOTS (of a softmax), ROWS and KEYS in their order, or, on the CPU, BACK, which
+ * does what these do. */
 typedef enum {
     ATTENTION_FORWARD,
     ATTENTION_DOTS,
     ATTENTION_ROWS,
     ATTENTION_KEYS,
+    ATTENTION_BACK,
     ATTENTION_KERNELS
 } AttentionKernel;
 
 typedef struct AttentionWalk {
     const AttentionCut *cut;
     const char *facts; /* the name of the struct of facts in the kernels' text */
-    int sums, dots; /* buffers: the logarithm of each row's sum, and dy . y; of a softmax */
+    int sums, dots; /* buffers, of a softmax: the logarithm of each row's sum; dy . y, on GPUs */
     struct {
         const char *name;
         RefVec refs;
@@ -33,6 +35,9 @@ typedef struct AttentionWalks {
 
 const AttentionCuts *attention_cuts(const Module *m);
 AttentionWalks *attention_walks(const Program *pr);
+
+/* Of an index in an expression that is linear in it. */
+const Poly *attention_coefficient(Module *m, const IxExpr *lin, IndexId i);
 
 /* Padded sizes, and the blocks of a kernel, as the device library has them. */
 int attention_padded(int n);
@@ -52,7 +57,12 @@ TensorId attention_cotangent(const Module *m, TensorId of);
 /* attention_forms.c */
 bool attention_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
 
-/* kernels_attention.c */
+/* kernels_attention.c; cpu_attention.c */
 void attention_print(Plan *p, Program *pr, Buf *cuda);
+void attention_print_cpu(Plan *p, Program *pr, Buf *c);
+
+/* Of the CPU: tiles of a kernel's rows are items; the keys of an item of backward, where there are few heads.
+ * Bytes of scratch memory. */
+int64_t attention_scratch(const Plan *p, const AttentionCut *c, AttentionKernel kernel);
 
 #endif
