@@ -72,7 +72,8 @@ static void print_op(Print *e, const Group *g, const CpuKernel *k)
         buf_f(&e->table, " },\n");
     }
     int kernel = emit_kernel_index(e, k->name);
-    const char *need = emit_need_name(e, g), *items = emit_expr(e, k->items), *each = emit_cpu_grain(e, k->work);
+    const char *need = emit_need_name(e, g), *items = emit_expr(e, k->items),
+               *each = emit_cpu_grain(e, k->work);
     const char *wanted = emit_wanted(e, g, k->refs);
     int list = emit_refs(e, k->refs);
     buf_f(&e->ops,

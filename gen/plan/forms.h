@@ -12,8 +12,9 @@ typedef struct Form {
     const RefVec *refs;           /* its pointers, once it is printed */
     const char *words;            /* what it is, for people */
     const Formula *when;          /* NULL: it always may */
-    const Formula *grid, *bytes;  /* bytes of shared memory; NULL: none. On the CPU items, and bytes of scratch */
-    const Formula *work;          /* on the CPU: of an item, operations, roughly */
+    const Formula *grid,
+        *bytes; /* bytes of shared memory; NULL: none. On the CPU items, and bytes of scratch */
+    const Formula *work; /* on the CPU: of an item, operations, roughly */
     int threads, cluster, cooperative;     /* as in cell_kernel */
     bool own_states;              /* it begins and ends the walk by itself; else other kernels do */
     const Poly *posts;            /* counters that its blocks post to, which are 0 before; or NULL */

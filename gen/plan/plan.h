@@ -527,7 +527,7 @@ struct ExprPrinter {
     Module *m;
     const char *real;             /* "float" or "double" */
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
-    bool in_c;                    /* text is C for the CPU, not CUDA */
+    bool in_c; /* text is C for the CPU, not CUDA */
     Fuse fuse;
     struct Kir *kir;              /* what nodes are made for */
     const ExprNodes *nodes;       /* NULL: the kernel is printed as text, and these are asked for texts: */

@@ -342,9 +342,8 @@ CELL_V void cell_attention_finish(const cell_attention *x, const cell_attention_
 }
 
 /* Rows from number `tile` * CELL_ATTENTION_ROWS on. */
-static inline __attribute__((unused)) void cell_attention_forward(const cell_attention *x,
-                                                                  const cell_attention_facts *m, int64_t tile,
-                                                                  void *scratch)
+static inline __attribute__((unused)) void
+cell_attention_forward(const cell_attention *x, const cell_attention_facts *m, int64_t tile, void *scratch)
 {
     enum { L = CELL_ATTENTION_ROWS, N = CELL_ATTENTION_KEYS };
     const int64_t kw = cell_attention_width(x->keys), vw = cell_attention_width(x->values);
@@ -446,8 +445,8 @@ CELL_V void cell_attention_weigh_back(const cell_attention_tile *t, const real *
     for (int c = 0; c < t->lanes; c += CELL_W) {
         const cell_v less = cell_v_load(lse + c), dots = cell_v_load(d + c);
         for (int k = 0; k < t->keys; k++) {
-            real *const s = t->scores + k * CELL_ATTENTION_ROWS + c,
-                        *const g = t->slopes + k * CELL_ATTENTION_ROWS + c;
+            real *const s = t->scores + k * CELL_ATTENTION_ROWS + c, *const g = t->slopes +
+                                                                                k * CELL_ATTENTION_ROWS + c;
             const cell_v p = cell_attention_exp(cell_v_load(s) - less);
             cell_v_store(s, p);
             cell_v_store(g, cell_v_select(p == 0, (cell_v){ 0 }, p * (cell_v_load(g) - dots)));
@@ -516,8 +515,9 @@ CELL_V void cell_attention_back_keys(const cell_attention *x, const cell_attenti
     const cell_attention_segment *g = &x->segment[t->segment];
     const int64_t kw = cell_attention_width(x->keys), vw = cell_attention_width(x->values);
     if (g->dv.at) {
-        cell_attention_multiply(t->keys, vw, t->rows, (cell_tile_operands){ a->s, a->dy, a->dv, L, 1, vw, vw },
-                                false, whole || cell_tile_is_finite(a->dy, t->rows * vw));
+        cell_attention_multiply(t->keys, vw, t->rows,
+                                (cell_tile_operands){ a->s, a->dy, a->dv, L, 1, vw, vw }, false,
+                                whole || cell_tile_is_finite(a->dy, t->rows * vw));
         cell_attention_add(&g->dv, t, a->dv, x->values);
     }
     if (g->dk.at) {
@@ -599,9 +599,9 @@ CELL_V void cell_attention_back_rows(const cell_attention *x, const cell_attenti
         if (w->segment >= 0 && t->segment != w->segment)
             continue;
         const bool all = w->segment < 0;
-        cell_attention_range keys = m->keys_of(x->uses, t->segment, cell_attention_first_step(t),
-                                               cell_attention_end_step(t), all ? g->begin : w->from,
-                                               all ? g->end : w->to);
+        cell_attention_range keys =
+            m->keys_of(x->uses, t->segment, cell_attention_first_step(t), cell_attention_end_step(t),
+                       all ? g->begin : w->from, all ? g->end : w->to);
         while (cell_attention_next(x, m, t, &keys.from, keys.to))
             cell_attention_back_tile(x, m, t, a, w);
     }

@@ -87,8 +87,8 @@ CELL_V void cell_tile_strip(const int vectors, int64_t m, int64_t k, cell_tile_o
 #define CELL_TILE_STEP(n)                                                                                    \
     for (; m >= (n); m -= (n)) {                                                                             \
         cell_tile(n, vectors, k, &x, adds);                                                                  \
-        x.a += (n) * x.a_row;                                                                                \
-        x.c += (n) * x.c_row;                                                                                \
+        x.a += (n)*x.a_row;                                                                                  \
+        x.c += (n)*x.c_row;                                                                                  \
     }
 #if defined(__AVX2__) || defined(__aarch64__)
     CELL_TILE_STEP(6)

@@ -66,8 +66,7 @@ static const Formula *items(const Plan *p, const AttentionCut *c, AttentionKerne
     if (kernel == ATTENTION_BACK) {
         n = formula(m, F_ADD, n, formula_with(m, F_CEILDIV, steps, CELL_CPU_ATTENTION_PART));
         if (c->history)
-            n = formula(m, F_ADD, n,
-                        formula_with(m, F_CEILDIV, steps_before(p, c), CELL_CPU_ATTENTION_PART));
+            n = formula(m, F_ADD, n, formula_with(m, F_CEILDIV, steps_before(p, c), CELL_CPU_ATTENTION_PART));
         const Formula *few = formula_with(m, F_LT, heads, CELL_CPU_ATTENTION_HEADS);
         n = formula_with(m, F_MAX, formula(m, F_MUL, n, few), 1);
     }
@@ -83,7 +82,8 @@ static const Formula *work(const Plan *p, const AttentionCut *c)
     if (c->history)
         keys = formula(m, F_ADD, keys, steps_before(p, c));
     const Formula *rows =
-        formula_with(m, F_MIN, formula(m, F_MUL, formula_size(m, c->group), formula_size(m, poly_dim(m, ATOM_T))),
+        formula_with(m, F_MIN,
+                     formula(m, F_MUL, formula_size(m, c->group), formula_size(m, poly_dim(m, ATOM_T))),
                      CELL_CPU_ATTENTION_ROWS);
     return formula(m, F_MUL, formula_with(m, F_MUL, keys, c->keys + c->values), rows);
 }

@@ -130,7 +130,9 @@ const char *attention_load(Kernel *k, int i)
     const char *u = fields_of(k, i);
     const bool past = r->leaf.side != LEAF_ROW && attention_cut_of(k)->history;
     const char *cast = r->leaf.whole ? "(int64_t)*" : load_of(k, r->operand.now, to),
-               *cast_past = !past ? NULL : r->leaf.whole ? cast : load_of(k, r->operand.past, to);
+               *cast_past = !past           ? NULL
+                            : r->leaf.whole ? cast
+                                            : load_of(k, r->operand.past, to);
     if (r->leaf.side == LEAF_ROW)
         return k_text(k, "%s(%s + p.i * %s_row + p.r * %s_head)", cast, u, u, u);
     const char *now = k_text(k, "%s(%s + p.j * %s_row)", cast, u, u);
@@ -223,7 +225,8 @@ static bool room_of(Kernel *k, const AttentionCondition *x, Room *out)
     const Attention *a = &attention_cut_of(k)->form;
     if (!x->room)
         return false;
-    const Poly *rows = attention_coefficient(m, x->room, IX_TIME), *keys = attention_coefficient(m, x->room, a->other);
+    const Poly *rows = attention_coefficient(m, x->room, IX_TIME),
+               *keys = attention_coefficient(m, x->room, a->other);
     const IxExpr *start = ix_index(m, IX_START), *to[2] = { start, start };
     const IndexId from[2] = { IX_TIME, a->other };
     const IxExpr *rest = ix_subst(m, x->room, from, to, 2);

@@ -41,8 +41,8 @@ static bool has_rows(const AttentionCut *c)
 static void open_function(Kernel *k, const char *name, const char *more)
 {
     const char *facts = attention_printing(k)->w->facts;
-    buf_line(k->out, "static void %s_%s(const cell_attention *x, const cell_attention_tile *t%s)", facts, name,
-             more);
+    buf_line(k->out, "static void %s_%s(const cell_attention *x, const cell_attention_tile *t%s)", facts,
+             name, more);
     buf_line(k->out, "{");
     k->out->indent++;
     buf_line(k->out, "const %s_uses u = *(const %s_uses *)x->uses;", facts, facts);
@@ -156,12 +156,12 @@ static void print_back(Kernel *k)
         if (!attention_is_term(k->p, r))
             continue;
         if (r->leaf.side == LEAF_ROW)
-            buf_line(k->out, "cell_attention_add_rows(t->d_row + %d * CELL_ATTENTION_ROWS, term%d, t->lanes);",
-                     n, n);
+            buf_line(k->out,
+                     "cell_attention_add_rows(t->d_row + %d * CELL_ATTENTION_ROWS, term%d, t->lanes);", n, n);
         else
             buf_line(k->out,
-                     "t->d_column[%d * CELL_ATTENTION_KEYS + n] = cell_attention_sum_rows(term%d, t->rows);", n,
-                     n);
+                     "t->d_column[%d * CELL_ATTENTION_KEYS + n] = cell_attention_sum_rows(term%d, t->rows);",
+                     n, n);
     }
     k_close(k);
     close_function(k);
@@ -232,7 +232,8 @@ static void print_questions(Kernel *k)
 static void print_facts(Kernel *k)
 {
     const AttentionCut *c = attention_cut_of(k);
-    const char *facts = attention_printing(k)->w->facts, *place = source_place(k->p->m, k_node(k, c->form.sum)->span, true);
+    const char *facts = attention_printing(k)->w->facts,
+               *place = source_place(k->p->m, k_node(k, c->form.sum)->span, true);
     const bool softmax = c->form.kind == ATTENTION_SOFTMAX, scaled = softmax && c->scale >= 0;
     if (*place)
         buf_line(k->out, "/* %s */", place);
@@ -330,9 +331,10 @@ static void print_kernel(Plan *p, Program *pr, Printing *x, Buf *out)
     Kernel k = new_kernel(p, pr, x, &w->kernel[x->kernel].refs, &body);
     k.printer.data = &k;
     print_items(&k);
-    buf_line(out,
-             "static void %s(const cell_kernel_args *args, int64_t first_item, int64_t end_item, void *scratch)",
-             w->kernel[x->kernel].name);
+    buf_line(
+        out,
+        "static void %s(const cell_kernel_args *args, int64_t first_item, int64_t end_item, void *scratch)",
+        w->kernel[x->kernel].name);
     buf_line(out, "{");
     out->indent++;
     print_head(&k, out);
