@@ -330,8 +330,8 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     return c->errors ? NULL : first;
 }
 
-/* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, of sums over the past that
- * are attention, or else step by step.
+/* A plan for the CPU: that of a walk on chip, which one kernel takes there as well, of sums over the past
+ * that are attention, or else step by step.
  * Nothing is said of it: what there is to say of the cell is said of the plan for GPUs. NULL where there is
  * none. */
 static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule *s)

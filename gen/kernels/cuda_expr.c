@@ -187,7 +187,7 @@ static const KirExpr *real_op(ExprPrinter *p, Op op, const KirExpr *const *args,
  * the result may leave the 64 bits, a function does it. */
 static const KirExpr *integer_node(ExprPrinter *p, const Node *at)
 {
-    const KirExpr *x[3];
+    const KirExpr *x[3] = { NULL };
     Node node = *at, *n = &node;              /* printing may make nodes, and move them */
     for (int i = 0; i < n->nargs; i++)
         x[i] = expr_node(p, n->args[i]);
@@ -297,7 +297,7 @@ static const KirExpr *map_node(ExprPrinter *p, const Node *n)
         return integer_node(p, n);
     bool condition = n->type == TY_BOOL, logic = op == OP_AND || op == OP_OR || op == OP_NOT;
     bool written = p->fuse == FUSE_WRITTEN, sum = op == OP_ADD || op == OP_SUB;
-    const KirExpr *inverse = op == OP_DIV ? inverse_node(p, x[1]) : NULL, *args[4];
+    const KirExpr *inverse = op == OP_DIV ? inverse_node(p, x[1]) : NULL, *args[4] = { NULL };
     if (inverse) {
         args[0] = as_real(p, x[0]);
         return written ? kir_call2(p->kir, "cell_mul", args[0], inverse)

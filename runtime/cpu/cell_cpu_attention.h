@@ -9,8 +9,8 @@
  * segments: the steps of the call, and a history.
  *
  *     forward    y, and L_i = log sum_j exp(score), which backward takes
- *     back       dq_i = sum_j g k_j, dv_j = sum_i w dy_i, dk_j = sum_i g q_i, with g = df/d(q.k) w (dy_i . v_j
- *                - dy_i . y_i); gradients of what f reads
+ *     back       dq_i = sum_j g k_j, dv_j = sum_i w dy_i, dk_j = sum_i g q_i, with g = df/d(q.k) w
+ *                (dy_i . v_j - dy_i . y_i); gradients of what f reads
  *
  * Scores of a tile lie by keys, [key][row], so that what a softmax sums over is not along a vector. In: a
  * struct of facts with functions that the compiler prints, and cell_attention with addresses and strides.
@@ -94,7 +94,8 @@ typedef struct cell_attention_range {
 
 /* scaled: a score is the scale times the dot, and neither `score` nor `back` is called. terms: in the score,
  * whose gradients are wanted, each as sums over the keys of a row or over the rows of a key. Functions may be
- * NULL where there is nothing to do. there: puts `instead` where a pair is left out by what is no condition on steps alone.
+ * NULL where there is nothing to do. there: puts `instead` where a pair is left out by what is no condition
+ * on steps alone.
  * keys_of, steps_of, none and all as on the GPU. */
 typedef struct cell_attention_facts {
     bool softmax, scaled;

@@ -44,10 +44,10 @@ END
 # Sums over the past as attention: of more steps than a tile has, and of one; few heads and many; histories.
 sums() {
     cat <<'END'
-causal_attention --dtype f32 --dim N=5 --dim V=7 --dim G=2 | 2,3,2,7 2,0,3,0 1,70,2,79,9 3,129,3,140,11 1,90,8,150,60
+causal_attention --dtype f32 --dim N=5 --dim V=7 --dim G=2 | 2,0,3,0 1,1,2,7 3,129,3,140,11 1,90,8,150,60
 causal_attention --dtype bf16 --dim N=1 --dim V=33 --dim G=3 --reverse | 2,4,1,7,3 1,70,1,140,70
 causal_attention --dtype f64 --dim N=33 --dim V=1 --lengths | 4,5,1,9,4 2,70,9,70
-window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --dim G=2 --set distance=linear | 2,200,1 1,1,1 1,9,2,9
+window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --set distance=linear | 2,200,1 1,1,1 1,9,2,9
 ../tests/constructs/attention_packed --dtype f32 | 1,100,1,160,60 2,70,9,70
 ../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
 ../tests/constructs/attention_scores --dtype f32 | 2,3,2,10,7 1,100,9,103,3

@@ -1,5 +1,6 @@
 /* attention_fields.c: the fields of cell_attention for a head of a sequence: where operands, results and what
- * scores read lie, with their strides. In comes a plan; out go statements, in CUDA or C (attention_print.h). */
+ * scores read lie, with their strides. In comes a plan; out go statements, in CUDA or C
+ * (attention_print.h). */
 #include <string.h>
 
 #include "attention_print.h"

@@ -1,6 +1,6 @@
-/* attention_pairs.c: what the kernels of schedule attention say of a pair of steps: what its score reads, which
- * conditions on steps it has, and what these say of whole tiles. In comes a cut sum; out goes text that CUDA
- * and C share but for what a language calls it (attention_print.h). */
+/* attention_pairs.c: what the kernels of schedule attention say of a pair of steps: what its score reads,
+ * which conditions on steps it has, and what these say of whole tiles. In comes a cut sum; out
+ * goes text that CUDA and C share but for what a language calls it (attention_print.h). */
 #include <string.h>
 
 #include "attention_print.h"

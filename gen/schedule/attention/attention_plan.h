@@ -7,8 +7,8 @@
 #include "plan/forms.h"
 #include "plan/plan.h"
 
-/* FORWARD has the first; backward DOTS (of a softmax), ROWS and KEYS in their order, or, on the CPU, BACK, which
- * does what these do. */
+/* FORWARD has the first; backward DOTS (of a softmax), ROWS and KEYS in their order, or, on the CPU, BACK,
+ * which does what these do. */
 typedef enum {
     ATTENTION_FORWARD,
     ATTENTION_DOTS,

@@ -1,5 +1,5 @@
-/* attention_print.h: what the printers of attention's kernels share, for GPUs (kernels_attention.c) and for the
- * CPU (cpu_attention.c): attention_pairs.c has what is printed of a pair of steps and of tiles, and
+/* attention_print.h: what the printers of attention's kernels share, for GPUs (kernels_attention.c) and for
+ * the CPU (cpu_attention.c): attention_pairs.c has what is printed of a pair of steps and of tiles, and
  * attention_fields.c the fields of cell_attention, which both libraries have by the same names. */
 #ifndef CELLC_ATTENTION_PRINT_H
 #define CELLC_ATTENTION_PRINT_H
