@@ -20,8 +20,9 @@ typedef struct CpuKernel {
 } CpuKernel;
 
 /* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most;
- * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. */
-enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_STRAND = 512, CPU_ROWS = 256, CPU_COLUMNS = 256 };
+ * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. COLUMNS: of a
+ * piece of sums over rows; PAGE: where these are few. */
+enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_STRAND = 512, CPU_ROWS = 256, CPU_COLUMNS = 256, CPU_PAGE = 1024 };
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
  * launches need. A group has at most two. */
@@ -58,6 +59,14 @@ const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
  * by in its first statement, and takes conditions of the call out of it; true: it may then read and store
  * elements of at most 8 bytes of scratch memory, at the places of `var`. */
 bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
+
+/* cpu_held.c: decides which values along a row of a ROW group lie in scratch memory (Code.held). loop: per
+ * array of the group, in whose loop it is. Gives the bytes of scratch memory for them and for what
+ * cpu_close_lanes takes; NULL: none is held. */
+const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop);
+
+/* cpu_hoist.c: what is the same for all turns of a loop over neighbours, once in front of it. */
+void cpu_hoist(Code *x);
 
 /* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes;
  * NULL: one step's kernels wait for those of the one before. elements_apart: they are pieces of rows,

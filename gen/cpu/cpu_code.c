@@ -15,6 +15,7 @@ Code *cpu_open(Kernel *k, const char *name)
 
 void cpu_close(Code *x, Buf *text)
 {
+    cpu_hoist(x);
     Kir *kernel = code_end(x);
     vec_push(x->k->p->m->arena, x->k->p->kernels, kernel);
     kir_print_c(kernel, text);

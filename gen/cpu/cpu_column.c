@@ -21,10 +21,17 @@ typedef struct Piece {
     const KirExpr *base, *n, *column;
 } Piece;
 
+/* Columns of a piece. A page of a row is read from its begin to its end, which is how memory comes fastest;
+ * of many sums the cache has room for less. */
+static int columns_of_piece(const Group *g)
+{
+    return g->arrays.len <= 4 ? CPU_PAGE : CPU_COLUMNS;
+}
+
 static bool in_one_piece(const Group *g)
 {
     const Poly *last = g->naxes ? g->axes[g->naxes - 1] : NULL;
-    return !last || (last->is_const && last->value <= CPU_COLUMNS);
+    return !last || (last->is_const && last->value <= columns_of_piece(g));
 }
 
 /* Names the indices of an item's columns but the last. */
@@ -33,7 +40,7 @@ static Piece split_columns(Code *x, const KirExpr *item, const KirExpr **rest)
     const Group *g = x->k->g;
     const Node first = *k_node(x->k, g->arrays.data[0]);
     int last = g->naxes - 1;
-    const KirExpr *zero = code_int(x, 0), *one = code_int(x, 1), *width = code_int(x, CPU_COLUMNS);
+    const KirExpr *zero = code_int(x, 0), *one = code_int(x, 1), *width = code_int(x, columns_of_piece(g));
     if (last < 0) {
         *rest = item;
         return (Piece){ zero, one, zero };
@@ -42,7 +49,7 @@ static Piece split_columns(Code *x, const KirExpr *item, const KirExpr **rest)
                   *pieces = one;
     if (!in_one_piece(g))
         pieces = code_let(x, "pieces",
-                          code_binary(x, KB_DIV, code_add(x, extent, code_int(x, CPU_COLUMNS - 1)), width));
+                          code_binary(x, KB_DIV, code_add(x, extent, code_int(x, columns_of_piece(g) - 1)), width));
     const KirExpr *of_piece = cpu_divide(x, "of_piece", item, pieces, &piece);
     *rest = cpu_divide(x, "chunk", of_piece, last ? code_let(x, "outer", code_sizes(x, g->axes, last)) : one,
                        &outer);
@@ -54,7 +61,7 @@ static Piece split_columns(Code *x, const KirExpr *item, const KirExpr **rest)
         at.base = code_let(x, "base", code_mul(x, piece, width));
         const KirExpr *left = code_let(x, "left", code_sub(x, extent, at.base));
         at.n = code_let(x, "n", kir_select(x->kir, code_binary(x, KB_LT, left, width), left, width));
-        at.column = code_let(x, "from", code_add(x, at.column, at.base));
+        at.column = code_let(x, names_fresh(&x->k->locals, "from"), code_add(x, at.column, at.base));
     }
     return at;
 }
@@ -75,7 +82,18 @@ static KirOpen open_columns(Code *x, const Piece *at, const KirExpr **lane)
     return loop;
 }
 
-static void add_terms(Code *x, const Piece *at, const KirExpr *const *sums)
+/* Closes a loop over columns; true: it takes scratch memory, an element of at most 8 bytes for each column. */
+static bool close_columns(Code *x, KirOpen loop)
+{
+    const Group *g = x->k->g;
+    if (g->naxes)
+        return cpu_close_lanes(x, loop, x->own[g->naxes - 1]);
+    kir_close(x->kir, loop);
+    return false;
+}
+
+/* true: it takes scratch memory, likewise. */
+static bool add_terms(Code *x, const Piece *at, const KirExpr *const *sums)
 {
     const Group *g = x->k->g;
     IndexId inner[64];
@@ -98,8 +116,9 @@ static void add_terms(Code *x, const Piece *at, const KirExpr *const *sums)
                    code_value(x, k_node(x->k, k_node(x->k, id)->args[0])->args[0], &named));
         code_forget(x, &named);
     }
-    kir_close(x->kir, loop);
+    bool scratch = close_columns(x, loop);
     cpu_close_all(x, open, n);
+    return scratch;
 }
 
 /* Where the sums of the i-th array's columns in a chunk begin. */
@@ -110,7 +129,7 @@ static const KirExpr *partial_at(Code *x, const KirExpr *p, int i, const KirExpr
     return code_move(x, code_add(x, p, code_mul(x, row, columns)), column);
 }
 
-static void sums(Code *x)
+static bool sums(Code *x)
 {
     const Group *g = x->k->g;
     const KirExpr *item, *row, *lane, *sum[64], *chunk;
@@ -124,10 +143,10 @@ static void sums(Code *x)
     const KirExpr *end = code_let(x, "end", code_binary(x, KB_DIV, next, chunks));
     for (int i = 0; i < g->arrays.len; i++)
         sum[i] = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x),
-                           code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
+                           code_int(x, g->naxes ? columns_of_piece(g) : 1), true);
     KirOpen loop = code_for(x, "row", begin, end, code_int(x, 1), &row);
     code_split_row(x, row);
-    add_terms(x, &at, sum);
+    bool scratch = add_terms(x, &at, sum);
     kir_close(x->kir, loop);
     const KirExpr *partial = code_written(x, REF_BUFFER, g->partial, x->k->p->compute);
     for (int i = 0; i < g->arrays.len; i++) {
@@ -137,11 +156,13 @@ static void sums(Code *x)
         kir_close(x->kir, stores);
     }
     kir_close(x->kir, items);
+    return scratch;
 }
 
-static void totals(Code *x)
+static bool totals(Code *x)
 {
     const Group *g = x->k->g;
+    bool scratch = false;
     const KirExpr *item, *chunk, *lane, *none;
     const KirExpr *rows = code_let(x, "rows", code_rows(x));
     const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
@@ -153,7 +174,7 @@ static void totals(Code *x)
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
         const KirExpr *sum = kir_array(x->kir, k_local(x->k, "sum", id), code_real(x),
-                                       code_int(x, g->naxes ? CPU_COLUMNS : 1), true);
+                                       code_int(x, g->naxes ? columns_of_piece(g) : 1), true);
         KirOpen parts =
             code_for(x, names_fresh(&x->k->locals, "part"), code_int(x, 0), chunks, code_int(x, 1), &chunk);
         KirOpen adds = open_columns(x, &at, &lane);
@@ -164,9 +185,15 @@ static void totals(Code *x)
         KirOpen stores = open_columns(x, &at, &lane);
         cpu_bind_axes(x, id, g->naxes);
         code_store(x, id, kir_element(x->kir, sum, lane));
-        kir_close(x->kir, stores);
+        scratch |= close_columns(x, stores);
     }
     kir_close(x->kir, items);
+    return scratch;
+}
+
+static const Formula *scratch_of_columns(Plan *p, const Group *g, bool scratch)
+{
+    return scratch ? formula_with(p->m, F_MUL, formula_size(p->m, g->axes[g->naxes - 1]), 8) : NULL;
 }
 
 /* Pieces of the columns. */
@@ -175,7 +202,7 @@ static const Formula *pieces(Plan *p, const Group *g)
     if (!g->naxes)
         return formula_const(p->m, 1);
     const Formula *last =
-        formula_with(p->m, F_CEILDIV, formula_size(p->m, g->axes[g->naxes - 1]), CPU_COLUMNS);
+        formula_with(p->m, F_CEILDIV, formula_size(p->m, g->axes[g->naxes - 1]), columns_of_piece(g));
     return formula(p->m, F_MUL, cpu_product(p, g->axes, g->naxes - 1), last);
 }
 
@@ -186,7 +213,7 @@ static const Formula *chunks_of(Plan *p, const Group *g)
 
 static const Formula *width(Plan *p, const Group *g)
 {
-    return g->naxes ? formula_with(p->m, F_MIN, formula_size(p->m, g->axes[g->naxes - 1]), CPU_COLUMNS)
+    return g->naxes ? formula_with(p->m, F_MIN, formula_size(p->m, g->axes[g->naxes - 1]), columns_of_piece(g))
                     : formula_const(p->m, 1);
 }
 
@@ -195,10 +222,10 @@ void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text)
     Plan *p = k->p;
     Group *g = k->g;
     Code *x = cpu_open(k, g->kernel);
-    sums(x);
+    bool scratch = sums(x);
     cpu_close(x, text);
     const Formula *rows = formula(p->m, F_CEILDIV, cpu_rows(p, g), chunks_of(p, g));
-    *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs };
+    *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .scratch = scratch_of_columns(p, g, scratch) };
     out->items = formula(p->m, F_MUL, chunks_of(p, g), pieces(p, g));
     out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, rows, width(p, g)), 4 * g->arrays.len);
 }
@@ -208,8 +235,9 @@ void cpu_column_totals(Kernel *k, CpuKernel *out, Buf *text)
     Plan *p = k->p;
     Group *g = k->g;
     Code *x = cpu_open(k, intern_f(p->m->c, "%s_2", g->kernel));
-    totals(x);
+    bool scratch = totals(x);
     cpu_close(x, text);
     *out = (CpuKernel){ .name = x->kir->name, .refs = &g->refs_2, .items = pieces(p, g) };
+    out->scratch = scratch_of_columns(p, g, scratch);
     out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, chunks_of(p, g), width(p, g)), g->arrays.len);
 }

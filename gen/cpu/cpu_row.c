@@ -25,7 +25,7 @@ static const KirExpr *start(Code *x, ReduceOp r)
 static void join(Code *x, ReduceOp r, const KirExpr *to, const KirExpr *term)
 {
     if (r == R_MAX || r == R_MIN)
-        kir_assign(x->kir, to, kir_call2(x->kir, r == R_MAX ? "cell_max" : "cell_min", to, term));
+        kir_assign(x->kir, to, kir_call2(x->kir, r == R_MAX ? "cell_max" : "cell_min", term, to));
     else
         kir_add(x->kir,
                 (KirStmt){ .kind = KI_ASSIGN, .op = r == R_PROD ? KB_MUL : KB_ADD, .x = { to, term } });
@@ -104,17 +104,24 @@ static void scratch_of_row(const Code *x, const Poly *extent, const Formula **sc
     *scratch = *scratch ? formula(m, F_MAX, *scratch, bytes) : bytes;
 }
 
+/* Behind the reductions that share a loop with the one at `begin`. */
+static int reductions_end(const Code *x, int begin)
+{
+    int end = begin + 1;
+    while (end < x->k->g->arrays.len && end - begin < 64 && shares_loop(x, begin, end))
+        end++;
+    return end;
+}
+
 /* Reductions that share a loop; the next array's place. */
 static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formula **scratch)
 {
     const Group *g = x->k->g;
     NodeId first = g->arrays.data[begin];
     Node r = reduction_of(x, first);
-    Run range = { begin, begin + 1 };
+    Run range = { begin, reductions_end(x, begin) };
     const KirExpr *sums[64], *base, *width = code_int(x, CPU_LANES);
     KirOpen open[64];
-    while (range.end < g->arrays.len && range.end - begin < 64 && shares_loop(x, begin, range.end))
-        range.end++;
     for (int i = begin; i < range.end; i++) {
         const KirExpr *lane;
         ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
@@ -152,6 +159,24 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formu
     return range.end;
 }
 
+/* Behind the neighbours, of the same extent, that share a loop with the one at `begin`. */
+static int vectors_end(const Code *x, int begin)
+{
+    const Group *g = x->k->g;
+    const Index *indices = x->k->p->m->indices.data;
+    const Poly *extent = indices[k_node(x->k, g->arrays.data[begin])->axes[g->naxes]].extent;
+    int end = begin;
+    while (end < g->arrays.len && k_node(x->k, g->arrays.data[end])->naxes > g->naxes &&
+           indices[k_node(x->k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
+        end++;
+    return end;
+}
+
+static bool is_made(const Code *x, NodeId id)
+{
+    return x->k->g->pointwise || k_is_stored(x->k, id) || x->held[id];
+}
+
 /* What is pointwise along the row: one loop for neighbours of the same extent; what nothing else reads
  * is not made. */
 static int vectors(Code *x, int begin, const Formula **scratch)
@@ -161,11 +186,10 @@ static int vectors(Code *x, int begin, const Formula **scratch)
     NodeId first = g->arrays.data[begin];
     IndexId along = k_node(x->k, first)->axes[g->naxes];
     const Poly *extent = indices[along].extent;
-    int end = begin;
-    bool any = g->pointwise;
-    while (end < g->arrays.len && k_node(x->k, g->arrays.data[end])->naxes > g->naxes &&
-           indices[k_node(x->k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
-        any |= k_is_stored(x->k, g->arrays.data[end++]);
+    int end = vectors_end(x, begin);
+    bool any = false;
+    for (int i = begin; i < end; i++)
+        any |= is_made(x, g->arrays.data[i]);
     if (!any)
         return end;
     KirOpen loop;
@@ -176,8 +200,10 @@ static int vectors(Code *x, int begin, const Formula **scratch)
         NodeId id = g->arrays.data[i];
         cpu_bind_axes(x, id, g->naxes);
         x->index[k_node(x->k, id)->axes[g->naxes]] = here;
-        if (g->pointwise || k_is_stored(x->k, id))
+        if (is_made(x, id))
             code_array(x, id, &kept);
+        if (x->held[id])
+            kir_store(x->kir, code_add(x, x->held[id], here), x->value[id], NULL);
     }
     code_forget(x, &kept);
     if (cpu_close_lanes(x, loop, here))
@@ -191,6 +217,22 @@ static int row_axes_of(const Kernel *k)
     return k->g->past ? k_node(k, k->g->arrays.data[0])->naxes : k->g->naxes;
 }
 
+/* Per array of the group, the number of the loop that it is in. */
+static int *loops_of(Code *x, int n)
+{
+    const Group *g = x->k->g;
+    int *loop = arena_alloc(x->kir->arena, sizeof *loop * (size_t)(g->arrays.len + 1));
+    for (int i = 0, number = 0; i < g->arrays.len; number++) {
+        NodeId id = g->arrays.data[i];
+        int end = plan_reduces(x->k->p, id)          ? reductions_end(x, i)
+                  : k_node(x->k, id)->naxes > n ? vectors_end(x, i)
+                                                : i + 1;
+        for (; i < end; i++)
+            loop[i] = number;
+    }
+    return loop;
+}
+
 static void rows(Code *x, int n, const Formula **scratch)
 {
     const Group *g = x->k->g;
@@ -199,6 +241,7 @@ static void rows(Code *x, int n, const Formula **scratch)
     const KirExpr *item, *element;
     for (int i = 0; i < n; i++)
         axes[i] = x->k->p->m->indices.data[first.axes[i]].extent;
+    *scratch = cpu_hold_rows(x, n, loops_of(x, n));
     const KirExpr *of_row = n ? code_let(x, "elements", code_sizes(x, axes, n)) : code_int(x, 1);
     KirOpen items = cpu_items(x, &item);
     const KirExpr *row = cpu_divide(x, "row", item, of_row, &element);

@@ -49,6 +49,9 @@ typedef struct Code {
     int indices;
     const KirExpr **value;        /* per node: the local that holds it in the scope, or NULL */
     int values;
+    /* per node: where a kernel on the CPU keeps its values along the row, in the order of its last axis; or
+     * NULL */
+    const KirExpr **held;
     /* of the group's axes, by position: ids are shared and rebound in between */
     const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */

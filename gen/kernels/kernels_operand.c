@@ -300,14 +300,31 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
     return v;
 }
 
-/* A value of this very kernel at the reader's own indices is in a local, or is built again where it is
- * used. */
+/* An element of a value that is kept along the row, where the read is of this row, and inside of it whatever
+ * stands around it; NULL: it is not. */
+static const KirExpr *load_held(Code *x, const Read *r)
+{
+    const Node *n = k_node(x->k, r->id);
+    int last = n->naxes - 1;
+    if (!x->held || !x->held[r->id] || x->away || !k_always_inside(x->k, r))
+        return NULL;
+    for (int i = 0; i < last; i++)
+        if (!kir_equal(ix_node(&x->printer, r->map[i]), x->own[i]))
+            return NULL;
+    return load_number(x, false, false, code_add(x, x->held[r->id], ix_node(&x->printer, r->map[last])));
+}
+
+/* A value of this very kernel at the reader's own indices is in a local or lies in its row, or is built
+ * again where it is used. */
 static const KirExpr *load_array(Code *x, const Read *r)
 {
     Kernel *k = x->k;
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && x->value[r->id] && !x->away)
         return x->value[r->id];
+    const KirExpr *held = here ? load_held(x, r) : NULL;
+    if (held)
+        return held;
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE || (k->g && plan_rematerialises(k->p, k->pr, k->g->phase, r->id)))
         return in_place(x, r->id, r->map);
