@@ -22,7 +22,14 @@ typedef struct CpuKernel {
 /* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most;
  * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. COLUMNS: of a
  * piece of sums over rows; PAGE: where these are few. */
-enum { CPU_LANES = 16, CPU_PIECE = 4096, CPU_STRAND = 512, CPU_ROWS = 256, CPU_COLUMNS = 256, CPU_PAGE = 1024 };
+enum {
+    CPU_LANES = 16,
+    CPU_PIECE = 4096,
+    CPU_STRAND = 512,
+    CPU_ROWS = 256,
+    CPU_COLUMNS = 256,
+    CPU_PAGE = 1024
+};
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
  * launches need. A group has at most two. */

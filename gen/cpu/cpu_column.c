@@ -49,7 +49,8 @@ static Piece split_columns(Code *x, const KirExpr *item, const KirExpr **rest)
                   *pieces = one;
     if (!in_one_piece(g))
         pieces = code_let(x, "pieces",
-                          code_binary(x, KB_DIV, code_add(x, extent, code_int(x, columns_of_piece(g) - 1)), width));
+                          code_binary(x, KB_DIV, code_add(x, extent, code_int(x, columns_of_piece(g) - 1)),
+                                      width));
     const KirExpr *of_piece = cpu_divide(x, "of_piece", item, pieces, &piece);
     *rest = cpu_divide(x, "chunk", of_piece, last ? code_let(x, "outer", code_sizes(x, g->axes, last)) : one,
                        &outer);
@@ -97,7 +98,7 @@ static bool add_terms(Code *x, const Piece *at, const KirExpr *const *sums)
 {
     const Group *g = x->k->g;
     IndexId inner[64];
-    const KirExpr *own[64], *lane;
+    const KirExpr *own[64] = { NULL }, *lane;
     KirOpen open[64];
     int n = inner_of(x, g->arrays.data[0], inner);
     cpu_open_indices(x, inner, n, "i", false, open);
@@ -132,7 +133,7 @@ static const KirExpr *partial_at(Code *x, const KirExpr *p, int i, const KirExpr
 static bool sums(Code *x)
 {
     const Group *g = x->k->g;
-    const KirExpr *item, *row, *lane, *sum[64], *chunk;
+    const KirExpr *item, *row, *lane, *sum[64] = { NULL }, *chunk;
     const KirExpr *rows = code_let(x, "rows", code_rows(x));
     const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
     const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
@@ -213,8 +214,9 @@ static const Formula *chunks_of(Plan *p, const Group *g)
 
 static const Formula *width(Plan *p, const Group *g)
 {
-    return g->naxes ? formula_with(p->m, F_MIN, formula_size(p->m, g->axes[g->naxes - 1]), columns_of_piece(g))
-                    : formula_const(p->m, 1);
+    return g->naxes
+               ? formula_with(p->m, F_MIN, formula_size(p->m, g->axes[g->naxes - 1]), columns_of_piece(g))
+               : formula_const(p->m, 1);
 }
 
 void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text)

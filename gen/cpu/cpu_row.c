@@ -63,7 +63,7 @@ static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
     const Group *g = x->k->g;
     NodeId first = g->arrays.data[range.begin];
     Node r = reduction_of(x, first);
-    const KirExpr *own[64];
+    const KirExpr *own[64] = { NULL };
     for (int i = 0; i < r.nbound; i++)
         own[i] = x->index[r.bound[i]];
     for (int k = range.begin; k < range.end; k++) {
@@ -224,7 +224,7 @@ static int *loops_of(Code *x, int n)
     int *loop = arena_alloc(x->kir->arena, sizeof *loop * (size_t)(g->arrays.len + 1));
     for (int i = 0, number = 0; i < g->arrays.len; number++) {
         NodeId id = g->arrays.data[i];
-        int end = plan_reduces(x->k->p, id)          ? reductions_end(x, i)
+        int end = plan_reduces(x->k->p, id)     ? reductions_end(x, i)
                   : k_node(x->k, id)->naxes > n ? vectors_end(x, i)
                                                 : i + 1;
         for (; i < end; i++)

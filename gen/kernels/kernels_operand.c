@@ -277,8 +277,8 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
     if (k_has_table(x->k, &r))
         return load_number(x, true, false,
                            code_move(x, table(x, array), ix_node(&x->printer, read_linear(x->k->p->m, &r))));
-    const KirExpr *inside[64], *before[64];
-    bool beyond[64];
+    const KirExpr *inside[64] = { NULL }, *before[64] = { NULL };
+    bool beyond[64] = { false };
     for (int i = 0; i < a.naxes; i++) {
         inside[i] = ix_node(&x->printer, map[i]);
         beyond[i] = !k_is_inside(x->k, map[i], x->k->p->m->indices.data[a.axes[i]].extent);
@@ -396,7 +396,7 @@ static const KirExpr *gather(Code *x, NodeId id)
 {
     Module *m = x->k->p->m;
     const Node r = *k_node(x->k, id);
-    const KirExpr *before[64], *at[64], *inside = kir_truth(x->kir, true);
+    const KirExpr *before[64] = { NULL }, *at[64] = { NULL }, *inside = kir_truth(x->kir, true);
     KirBlock *named = NULL, *outer = x->kir->at;
     NodeId pinned[64];
     bool only = false, gathers = x->gathers, wide = x->wide;

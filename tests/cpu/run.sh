@@ -27,6 +27,9 @@ e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
 e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
 e88 --dtype f32 --dim N=20 --dim V=7 --set conv=causal --packed | 5,70,5,3 2,3,5,2
 layernorm --dtype bf16 --packed --reverse | 3,4,40
+layernorm --dtype f32 | 2,70,1100
+softmax_row --dtype f32 | 2,3,5 9,4,300
+softmax_row --dtype f64 --set weights=modes | 2,3,7
 gated_delta --dtype f16 --dim N=33 --dim V=20 | 2,3,2 1,40,1
 mamba2 --dtype f32 | 2,3,2
 deltaproduct --dtype f32 --dim N=5 --dim V=7 --dim M=3 | 2,3,2 1,40,1
@@ -174,6 +177,11 @@ if [[ -z ${ONLY:-} ]]; then
         $cc "$work/products.o" "$build/libcell.a" $libraries -o "$work/products" &&
         CELL_BLAS=none "$work/products" >"$work/products.log"
     count "$work/products.log" products
+fi
+# What several loops over a row read is computed in one of them.
+if [[ -z ${ONLY:-} ]]; then
+    once=$("$build/cellc" emit "$root/specs/softmax_row.cell" --kind cpu | grep -c 'cell_exp(')
+    if ((once == 1)); then ((passed++)); else echo "FAIL softmax computes exp in $once loops" && ((failed++)); fi
 fi
 run_all() { # reads instances
     local what sizes spec options
