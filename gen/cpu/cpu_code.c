@@ -105,7 +105,7 @@ int cpu_group(Plan *p, Program *pr, Group *g, CpuKernel out[2], Buf *text)
     return n;
 }
 
-/* ---- states and histories, whose kernels are those of the GPU, by one thread ---- */
+/* ---- states, whose kernels are those of the GPU, by one thread ---- */
 
 void cpu_states(Plan *p, StateKernels *s, int which, CpuKernel *out, Buf *text)
 {
@@ -116,15 +116,4 @@ void cpu_states(Plan *p, StateKernels *s, int which, CpuKernel *out, Buf *text)
     cpu_close(x, text);
     kernel_release(&k);
     *out = (CpuKernel){ .name = s->name[which], .refs = &s->refs[which], .items = formula_const(p->m, 1) };
-}
-
-void cpu_history(Plan *p, HistoryKernel *h, CpuKernel *out, Buf *text)
-{
-    Kernel k = kernel_new(p, &p->program[FORWARD], NULL, &h->refs, text);
-    k.history = h->history;
-    Code *x = cpu_open(&k, h->name);
-    history_kernel(x);
-    cpu_close(x, text);
-    kernel_release(&k);
-    *out = (CpuKernel){ .name = h->name, .refs = &h->refs, .items = formula_const(p->m, 1) };
 }

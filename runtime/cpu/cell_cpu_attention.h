@@ -118,18 +118,24 @@ static const real cell_attention_zero __attribute__((unused)) = 0;
 CELL_V void cell_attention_get(real *to, const void *from, bool of_real, int64_t place, int64_t element,
                                int64_t n)
 {
-    if (of_real && element == 1)
-        memcpy(to, (const real *)from + place, sizeof *to * (size_t)n);
-    else if (of_real)
+    const real *const own = (const real *)from + place;
+    const cell_attention_stored *const stored = (const cell_attention_stored *)from + place;
+    if (of_real && element == 1) {
+        int64_t e = 0;
+        for (; e + CELL_TILE_LANES <= n; e += CELL_TILE_LANES)
+            cell_r_store(to + e, cell_r_load(own + e));
+        for (; e < n; e++)
+            to[e] = own[e];
+    } else if (of_real) {
         for (int64_t e = 0; e < n; e++)
-            to[e] = ((const real *)from)[place + e * element];
-    else if (element == 1) {
+            to[e] = own[e * element];
+    } else if (element == 1) {
         CELL_LANES
         for (int64_t e = 0; e < n; e++)
-            to[e] = CELL_ATTENTION_GET((const cell_attention_stored *)from + place + e);
+            to[e] = CELL_ATTENTION_GET(stored + e);
     } else {
         for (int64_t e = 0; e < n; e++)
-            to[e] = CELL_ATTENTION_GET((const cell_attention_stored *)from + place + e * element);
+            to[e] = CELL_ATTENTION_GET(stored + e * element);
     }
 }
 
@@ -153,7 +159,8 @@ CELL_V void cell_attention_read(real *to, const cell_attention_rows *from, const
 {
     const int64_t width = cell_attention_width(n);
     for (int l = 0; l < t->rows; l++, to += width) {
-        memset(to + width - CELL_W, 0, sizeof *to * CELL_W);
+        if (width > n)
+            memset(to + width - CELL_W, 0, sizeof *to * CELL_W);
         cell_attention_get(to, from->at, from->real, t->i[l] * from->row + t->r[l] * from->head,
                            from->element, n);
         for (int64_t e = 0; e < n && by != 1; e++)
@@ -167,9 +174,23 @@ CELL_V void cell_attention_read_keys(real *to, const cell_attention_rows *from, 
 {
     const int64_t width = cell_attention_width(n);
     for (int k = 0; k < t->keys; k++, to += width) {
-        memset(to + width - CELL_W, 0, sizeof *to * CELL_W);
+        if (width > n)
+            memset(to + width - CELL_W, 0, sizeof *to * CELL_W);
         cell_attention_get(to, from->at, from->real, (t->j + k) * from->row, from->element, n);
     }
+}
+
+/* The same for what reads each once, which finds them where they lie if it can. */
+CELL_V const real *cell_attention_keys_of(real *copy, const cell_attention_rows *from,
+                                          const cell_attention_tile *t, int64_t n, int64_t *row)
+{
+    if (from->real && from->element == 1) {
+        *row = from->row;
+        return (const real *)from->at + t->j * from->row;
+    }
+    *row = cell_attention_width(n);
+    cell_attention_read_keys(copy, from, t, n);
+    return copy;
 }
 
 /* [row][width] to [number][CELL_ATTENTION_ROWS], with zeros behind the rows. */
@@ -276,14 +297,14 @@ CELL_V bool cell_attention_is_whole(const cell_attention *x, const cell_attentio
 }
 
 /* e^x of x that is not above 0 but for rounding; 0 where that is smaller than any normal number. */
-CELL_V cell_v cell_attention_exp(cell_v x)
+CELL_V cell_r cell_attention_exp(cell_r x)
 {
-    cell_v r;
-    cell_m n;
-    const cell_v low = cell_v_of(CELL_CPU_DOUBLE ? (real)-708 : (real)-87);
-    const cell_v q = cell_v_reduced(cell_v_select(x < low, low, x), &r, &n);
-    const cell_v y = (1 + cell_v_fma(r * r, q, r)) * cell_v_power(n);
-    return cell_v_select(x < low, (cell_v){ 0 }, y);
+    cell_r r;
+    cell_r_int n;
+    const cell_r low = cell_r_of(CELL_CPU_DOUBLE ? (real)-708 : (real)-87);
+    const cell_r q = cell_r_reduced(cell_r_select(x < low, low, x), &r, &n);
+    const cell_r y = (1 + cell_r_fma(r * r, q, r)) * cell_r_power(n);
+    return (cell_r)((cell_r_int)y & ~(cell_r_int)(x < low));
 }
 
 /* C (+)= A B; finite: all of B is, or no pair of the tile is left out. */
@@ -304,25 +325,31 @@ CELL_V void cell_attention_multiply(int64_t m, int64_t n, int64_t k, cell_tile_o
 /* Scores become weights less the maximum so far; by: what sums so far are to be scaled by. */
 CELL_V void cell_attention_weigh(const cell_attention_tile *t, real *most, real *sum, real *by)
 {
-    for (int c = 0; c < t->lanes; c += CELL_W) {
+    enum { L = CELL_ATTENTION_ROWS };
+    for (int c = 0; c < t->lanes; c += CELL_TILE_LANES) {
         real *const s = t->scores + c;
-        const cell_v before = cell_v_load(most + c), none = cell_v_of(-(real)INFINITY);
-        cell_v top = before;
-        for (int k = 0; k < t->keys; k++) {
-            const cell_v x = cell_v_load(s + k * CELL_ATTENTION_ROWS);
-            top = cell_v_select(x > top, x, top);
+        const cell_r before = cell_r_load(most + c), none = cell_r_of(-(real)INFINITY);
+        cell_r top = before, other = none;
+        int k = 0;
+        for (; k + 2 <= t->keys; k += 2) {
+            const cell_r x = cell_r_load(s + k * L), y = cell_r_load(s + (k + 1) * L);
+            top = cell_r_select(x > top, x, top);
+            other = cell_r_select(y > other, y, other);
         }
-        const cell_v base = cell_v_select(top == none, (cell_v){ 0 }, top);
-        const cell_v scale = cell_attention_exp(before - base);
-        cell_v total = cell_v_load(sum + c) * scale;
-        for (int k = 0; k < t->keys; k++) {
-            const cell_v p = cell_attention_exp(cell_v_load(s + k * CELL_ATTENTION_ROWS) - base);
-            cell_v_store(s + k * CELL_ATTENTION_ROWS, p);
+        for (; k < t->keys; k++)
+            top = cell_r_select(cell_r_load(s + k * L) > top, cell_r_load(s + k * L), top);
+        top = cell_r_select(other > top, other, top);
+        const cell_r base = cell_r_select(top == none, (cell_r){ 0 }, top);
+        const cell_r scale = cell_attention_exp(before - base);
+        cell_r total = cell_r_load(sum + c) * scale;
+        for (k = 0; k < t->keys; k++) {
+            const cell_r p = cell_attention_exp(cell_r_load(s + k * L) - base);
+            cell_r_store(s + k * L, p);
             total += p;
         }
-        cell_v_store(most + c, top);
-        cell_v_store(sum + c, total);
-        cell_v_store(by + c, scale);
+        cell_r_store(most + c, top);
+        cell_r_store(sum + c, total);
+        cell_r_store(by + c, scale);
     }
 }
 
@@ -370,9 +397,11 @@ cell_attention_forward(const cell_attention *x, const cell_attention_facts *m, i
                                                cell_attention_end_step(&t), g->begin, g->end);
         while (cell_attention_next(x, m, &t, &keys.from, keys.to)) {
             const bool whole = cell_attention_is_whole(x, m, &t);
-            cell_attention_read_keys(k, &g->k, &t, x->keys);
+            int64_t row;
+            const real *keys_at = cell_attention_keys_of(k, &g->k, &t, x->keys, &row);
             cell_attention_read_keys(v, &g->v, &t, x->values);
-            cell_tile_product(t.keys, t.lanes, x->keys, (cell_tile_operands){ k, turned, s, kw, 1, L, L }, 0);
+            cell_tile_product(t.keys, t.lanes, x->keys,
+                              (cell_tile_operands){ keys_at, turned, s, row, 1, L, L }, 0);
             if (m->score)
                 m->score(x, &t);
             if (!whole)
@@ -443,14 +472,15 @@ CELL_V real cell_attention_sum_rows(const real *g, int rows)
 /* Of a softmax: scores become weights, and the cotangents of weights those of scores. */
 CELL_V void cell_attention_weigh_back(const cell_attention_tile *t, const real *lse, const real *d)
 {
-    for (int c = 0; c < t->lanes; c += CELL_W) {
-        const cell_v less = cell_v_load(lse + c), dots = cell_v_load(d + c);
-        for (int k = 0; k < t->keys; k++) {
-            real *const s = t->scores + k * CELL_ATTENTION_ROWS + c, *const g = t->slopes +
-                                                                                k * CELL_ATTENTION_ROWS + c;
-            const cell_v p = cell_attention_exp(cell_v_load(s) - less);
-            cell_v_store(s, p);
-            cell_v_store(g, cell_v_select(p == 0, (cell_v){ 0 }, p * (cell_v_load(g) - dots)));
+    for (int k = 0; k < t->keys; k++) {
+        real *const s = t->scores + k * CELL_ATTENTION_ROWS, *const g = t->slopes + k * CELL_ATTENTION_ROWS;
+        for (int c = 0; c < t->lanes; c += CELL_TILE_LANES) {
+            const cell_r x = cell_r_load(s + c), none = cell_r_of(-(real)INFINITY);
+            const cell_r weight = cell_attention_exp(x - cell_r_load(lse + c)); /* of a row that is no number, none */
+            const cell_r p = (cell_r)((cell_r_int)weight & ~(cell_r_int)(x == none));
+            const cell_r slope = p * (cell_r_load(g + c) - cell_r_load(d + c));
+            cell_r_store(s + c, p);
+            cell_r_store(g + c, (cell_r)((cell_r_int)slope & ~(cell_r_int)(p == 0)));
         }
     }
 }
@@ -541,12 +571,13 @@ CELL_V void cell_attention_back_tile(const cell_attention *x, const cell_attenti
     const cell_attention_segment *g = &x->segment[t->segment];
     const int64_t kw = cell_attention_width(x->keys), vw = cell_attention_width(x->values);
     const bool whole = cell_attention_is_whole(x, m, t);
+    int64_t row;
+    const real *values = cell_attention_keys_of(a->v, &g->v, t, x->values, &row);
     cell_attention_read_keys(a->k, &g->k, t, x->keys);
-    cell_attention_read_keys(a->v, &g->v, t, x->values);
     cell_tile_product(t->keys, t->lanes, x->keys,
                       (cell_tile_operands){ a->k, a->turned, (real *)t->dots, kw, 1, L, L }, 0);
     cell_tile_product(t->keys, t->lanes, x->values,
-                      (cell_tile_operands){ a->v, a->dy_turned, a->g, vw, 1, L, L }, 0);
+                      (cell_tile_operands){ values, a->dy_turned, a->g, row, 1, L, L }, 0);
     if (m->score)
         m->score(x, t);
     if (!whole)

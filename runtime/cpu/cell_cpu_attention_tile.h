@@ -34,6 +34,11 @@ CELL_V void cell_r_store(real *p, cell_r x)
     memcpy(p, &x, sizeof x);
 }
 
+CELL_V cell_r cell_r_of(real x)
+{
+    return x - (cell_r){ 0 };
+}
+
 CELL_V cell_r cell_r_fma(cell_r a, cell_r b, cell_r c)
 {
 #if defined(__AVX512F__)
@@ -48,6 +53,33 @@ CELL_V cell_r cell_r_fma(cell_r a, cell_r b, cell_r c)
     return a * b + c;
 #endif
 }
+
+/* Elementary functions of registers: GCC takes longer vectors apart, into numbers where they are compared. */
+#if CELL_CPU_DOUBLE
+typedef int64_t cell_r_int __attribute__((vector_size(CELL_TILE_BYTES)));
+typedef uint64_t cell_r_word __attribute__((vector_size(CELL_TILE_BYTES)));
+#else
+typedef int32_t cell_r_int __attribute__((vector_size(CELL_TILE_BYTES)));
+typedef uint32_t cell_r_word __attribute__((vector_size(CELL_TILE_BYTES)));
+#endif
+/* a where the mask is set, else b. */
+CELL_V cell_r cell_r_select(cell_r_int m, cell_r a, cell_r b)
+{
+    return (cell_r)(((cell_r_int)a & m) | ((cell_r_int)b & ~m));
+}
+#define E_FUNCTION CELL_V
+#define E_NAME(name) cell_r_##name
+#define E_REAL cell_r
+#define E_INT cell_r_int
+#define E_WORD cell_r_word
+#define E_OF(x) cell_r_of(x)
+#define E_WORDS(x) ((cell_r_word){ 0 } + (cell_word)(x))
+#define E_BITS(x) ((cell_r_word)(x))
+#define E_FROM(x) ((cell_r)(x))
+#define E_FMA(a, b, c) cell_r_fma(a, b, c)
+#define E_SELECT(m, a, b) cell_r_select(m, a, b)
+#define E_OR(a, b) ((a) | (b))
+#include "cell_cpu_elementary.h"
 
 /* The operands of C (+)= A B: element (i, p) of A at i * a_row + p * a_col, rows of B and C `b_row` and
  * `c_row` apart. */

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The cpu backend: elementary functions; products; instances of every kind of kernel against the reference in double
+# The cpu backend: elementary functions; products; attention's tiles; instances of every kind of kernel against the reference in double
 # (ladder/), bit by bit the same with 1, 2 and 5 threads, and where a product of a step is packed once.
 # Some of them under AddressSanitizer with UBSan, and under ThreadSanitizer; with FULL=1 all specs, in all
 # types, and, where aarch64-linux-gnu-gcc and qemu-aarch64 are, some as code of aarch64. ONLY: a regular
@@ -55,6 +55,8 @@ window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --set distance=line
 ../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
 ../tests/constructs/attention_scores --dtype f32 | 2,3,2,10,7 1,100,9,103,3
 ../tests/constructs/attention_weights --dtype f64 | 2,3,2,10,7 1,100,9,170,65
+END
+    [[ -z $FULL ]] || cat <<'END'
 ../tests/constructs/attention_documents --dtype f32 | 2,100,1 1,70,9,5
 ../tests/constructs/attention_lag --dtype f16 | 2,100,1,170,70
 ../tests/attention/cells/decay --dtype f32 --dim N=16 --dim V=64 | 1,130,3,150,20
@@ -183,6 +185,35 @@ if [[ -z ${ONLY:-} ]]; then
     once=$("$build/cellc" emit "$root/specs/softmax_row.cell" --kind cpu | grep -c 'cell_exp(')
     if ((once == 1)); then ((passed++)); else echo "FAIL softmax computes exp in $once loops" && ((failed++)); fi
 fi
+# Attention's tiles, and that faults in them are seen: two of those in faults.txt, with FULL=1 all.
+attention() { # type, CELL_CPU_DOUBLE, folders of headers: the program's log
+    : >"$work/attention.log"
+    # shellcheck disable=SC2086
+    $cc -std=c11 -O1 $strict -Wno-psabi -DCELL_CPU_DOUBLE="$2" -DTYPE="$1" "${@:3}" -I"$root/runtime" \
+        -I"$root/runtime/cpu" "$here/attention.c" $libraries -o "$work/attention" >>"$work/log" 2>&1 &&
+        timeout 60 "$work/attention" >"$work/attention.log"
+}
+for type in "f32 0" "f64 1"; do
+    [[ -z ${ONLY:-} || attention =~ $ONLY ]] || continue
+    # shellcheck disable=SC2086
+    attention $type -march=native
+    count "$work/attention.log" "attention, $type"
+done
+while IFS=$'\t' read -r right wrong; do
+    [[ -z ${ONLY:-} || attention =~ $ONLY ]] || continue
+    mkdir -p "$work/faulty"
+    RIGHT=$right WRONG=$wrong awk '{
+        at = index($0, ENVIRON["RIGHT"])
+        if (at) { n++; $0 = substr($0, 1, at - 1) ENVIRON["WRONG"] substr($0, at + length(ENVIRON["RIGHT"])) }
+        print
+    } END { exit n != 1 }' "$root/runtime/cpu/cell_cpu_attention.h" >"$work/faulty/cell_cpu_attention.h"
+    if (($? == 0)) && ! attention f32 0 -I"$work/faulty" && grep -q '^FAIL' "$work/attention.log"; then
+        ((passed++))
+    else
+        echo "FAIL a fault in attention is not seen: $right"
+        ((failed++))
+    fi
+done < <(if [[ -n $FULL ]]; then cat "$here/faults.txt"; else head -n 2 "$here/faults.txt"; fi)
 run_all() { # reads instances
     local what sizes spec options
     dir=$work
