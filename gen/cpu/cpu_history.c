@@ -52,13 +52,14 @@ static void step_row(Code *x, const Rows *r, const KirExpr *step)
     Kir *k = x->kir;
     KirOpen open[MAX_DIMS + 64];
     const KirExpr *place = code_let(x, "place", code_add(x, code_nodes.start(&x->printer), step)), *at = NULL;
-    const KirExpr *row = code_let(x, "first",
-                                  code_mul(x, code_add(x, code_mul(x, x->b, r->places), place), r->elements));
+    const KirExpr *row =
+        code_let(x, "first", code_mul(x, code_add(x, code_mul(x, x->b, r->places), place), r->elements));
     const int n = cpu_open_indices(x, r->root->axes + 1, r->root->naxes - 1, "i", true, open);
     for (int i = 1; i < r->root->naxes; i++) {
         const KirExpr *own = x->index[r->root->axes[i]];
         at = !at ? own
-                 : code_add(x, code_mul(x, at, code_size(x, x->k->p->m->indices.data[r->root->axes[i]].extent)),
+                 : code_add(x,
+                            code_mul(x, at, code_size(x, x->k->p->m->indices.data[r->root->axes[i]].extent)),
                             own);
     }
     Named named = { 0 };

@@ -476,7 +476,8 @@ CELL_V void cell_attention_weigh_back(const cell_attention_tile *t, const real *
         real *const s = t->scores + k * CELL_ATTENTION_ROWS, *const g = t->slopes + k * CELL_ATTENTION_ROWS;
         for (int c = 0; c < t->lanes; c += CELL_TILE_LANES) {
             const cell_r x = cell_r_load(s + c), none = cell_r_of(-(real)INFINITY);
-            const cell_r weight = cell_attention_exp(x - cell_r_load(lse + c)); /* of a row that is no number, none */
+            const cell_r weight =
+                cell_attention_exp(x - cell_r_load(lse + c)); /* of a row that is no number, none */
             const cell_r p = (cell_r)((cell_r_int)weight & ~(cell_r_int)(x == none));
             const cell_r slope = p * (cell_r_load(g + c) - cell_r_load(d + c));
             cell_r_store(s + c, p);
