@@ -15,11 +15,15 @@ typedef struct CodeVector {
     Dtype type;
     bool optional; /* zeros where the caller left the argument out */
     bool fixed; /* the same for all rows */
+    /* ROW: how many loops over the row read it, and the last of these; what keeps it between them, or NULL */
+    int loops, last_loop;
+    const KirExpr *kept;
 } CodeVector;
 
 /* A number that was read, and the local that has it from then on. */
 typedef struct CodeRead {
     const KirExpr *load, *local;
+    const char *name; /* that was wanted for it */
 } CodeRead;
 
 /* A value that is the same for all neighbours, or its reciprocal, computed in front of them. */
@@ -39,6 +43,18 @@ typedef struct CodeTable {
     int64_t number;
     KirVar *pointer;
 } CodeTable;
+
+/* Of a ROW kernel: how its loops go over vectors (kernels_wide.c). */
+typedef struct CodeSlots {
+    /* That a thread keeps of a row, by whose numbers the loops go: a number, or the parameter V. NULL:
+     * loops go over places. */
+    const KirExpr *vectors;
+    const KirExpr *full; /* they fill the row exactly: true, false, or the parameter F */
+    const KirExpr *length; /* elements of the row */
+    const KirExpr *lane; /* the thread's number among those that share the row */
+    KirVar *place; /* of the first element of a vector: e, in all loops */
+    const KirExpr *number; /* of the vector, in the loop that is built: s */
+} CodeSlots;
 
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
@@ -88,6 +104,10 @@ typedef struct Code {
     Vec(int) here; /* vectors of this loop */
     Vec(Hoisted) hoisted;
     NodeId hoisting;
+    const Poly *row_extent; /* of all its loops, when that is the same */
+    bool mixed; /* it is not, or a loop is not wide */
+    CodeSlots *slots; /* of a ROW kernel; else NULL */
+    int loops; /* so far, over vectors */
     /* Reads in front of what needs them (kernels_early.c). */
     bool one_step; /* the step comes from outside */
     bool gathers; /* reads go before everything else of the element: */
@@ -105,6 +125,8 @@ typedef struct Code {
 
 Code *code_new(Kernel *k, const char *name);
 Code *code_of_group(Kernel *k); /* the group's kernel */
+/* Drops all that was built but for pointers and sizes: it is built once more. */
+void code_begin_again(Code *x);
 /* The kernel, cleaned and checked. */
 Kir *code_end(Code *x);
 /* Begins what an entry of the kernel does: sizes are its own from then on. */
@@ -152,6 +174,18 @@ void code_bind_axes(Code *x, NodeId array);
 /* kernels_column.c: adds the row's term to a sum of this column, or of neighbours. */
 void code_column_term(Code *x, NodeId id, const KirExpr *sum);
 
+/* kernels_column.c: a ROW kernel that sums its rows for a COLUMN group too: before the rows, at an element of
+ * a row, and behind the rows. */
+typedef struct RowSums {
+    const Group *of;
+    const KirExpr *rows, *row; /* how many there are, and the one that is built */
+    const KirExpr *chunk; /* of the block: its number */
+    const KirExpr *sums[64]; /* of each array: the thread's columns */
+} RowSums;
+void column_open(Code *x, RowSums *s);
+void column_add(Code *x, const RowSums *s, const KirExpr *along);
+void column_flush(Code *x, const RowSums *s, const KirExpr *lanes);
+
 /* ---- kernels_wide.c */
 
 typedef struct CodeLoop {
@@ -179,6 +213,16 @@ typedef struct CodeNeighbours {
     KirBlock *hoists;
 } CodeNeighbours;
 void code_neighbours(Code *x, const CodeNeighbours *n);
+/* Over the numbers of a thread's vectors in its row, `lanes` threads sharing it: their place is in scope
+ * where they are not beyond its end. */
+typedef struct SlotLoop {
+    KirOpen loop, inside;
+} SlotLoop;
+KirTemplate code_template(const KirExpr *e); /* a number, or a parameter */
+SlotLoop code_open_slots(Code *x, const KirExpr *count, const KirExpr *lanes);
+void code_close_slots(Code *x, SlotLoop l);
+/* How many times `step` elements, what all threads take at once, are the row. */
+const KirExpr *code_count_slots(Code *x, const KirExpr *step);
 /* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the
  * address is made of must be a multiple of the width. */
 int code_stride(Code *x, const IxExpr *lin, const Poly *pitch);
@@ -187,6 +231,8 @@ const KirExpr *code_vector(Code *x, const CodeVector *v);
 const KirExpr *code_at_first(Code *x, const IxExpr *lin);
 bool code_same_for_all(const Code *x, const Node *n);
 const KirExpr *code_hoist(Code *x, NodeId id, bool inverse);
+/* Are the sizes what vectors of this width need? */
+const KirExpr *code_fits(Code *x, int64_t width);
 /* Makes the width a parameter with entries that choose it, or the number that it is known to be. */
 void code_settle_width(Code *x);
 

@@ -112,7 +112,8 @@ const KirExpr *ix_node(ExprPrinter *p, const IxExpr *e)
         const KirExpr *atom = t->kind == IA_INDEX ? p->nodes->index(p, t->index)
                                                   : kir_call2(p->kir, divide, ix_node(p, t->arg),
                                                               poly_node(p, t->by));
-        if (atom->type.of != KT_I64 && atom->kind != KX_WHOLE)
+        bool fits = atom->type.of == KT_I64 || atom->type.of == KT_PLACE;
+        if (!fits && atom->kind != KX_WHOLE)
             atom = kir_convert(p->kir, kir_value(KT_I64), atom);
         bool minus = t->coef->is_const && t->coef->value < 0, first = kir_is_number(sum, 0);
         const KirExpr *coef = minus ? kir_whole(p->kir, -t->coef->value) : poly_node(p, t->coef);

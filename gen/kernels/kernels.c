@@ -1,9 +1,7 @@
 /* kernels.c: the kernels around the walk, and of a step where steps walk, one for each group; and CUDA text
  * of those that are not built as trees. In comes a planned program; out go kernels with the lists of
  * pointers that they take. Here are the frames that kinds of text share: heads, rows, loops over
- * neighbours. What a kernel computes, over which rows, and where each value lies stands in the plan; how
- * many vectors of a row stay in registers follows from what the printed loops read, and goes back into the
- * group for the launch. */
+ * neighbours. What a kernel computes, over which rows, and where each value lies stands in the plan. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,13 +228,12 @@ static void drop_marks(Buf *text)
     cut_text(text, kept);
 }
 
-static void forget_all(Kernel *k, bool trial)
+static void forget_all(Kernel *k)
 {
-    k->trial = trial;
     k->hoisted.len = k->reads.len = 0;
     k->hoisting = -1;
     k->prefetches.len = 0;
-    k->numbered = k->depth = k->loops = 0;
+    k->numbered = k->depth = 0;
     memset(k->index, 0, sizeof *k->index * (size_t)k->indices);
     memset(k->value, 0, sizeof *k->value * (size_t)k->values);
     names_init(&k->locals, k->p->m->c);
@@ -254,7 +251,7 @@ static bool waits(const Kernel *k)
 static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
 {
     Buf text = { .arena = out->arena, .indent = 1 };
-    forget_all(k, false);
+    forget_all(k);
     k->out = &text;
     body(k);
     k->out = out;
@@ -270,101 +267,15 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     buf_release(&whole);
 }
 
-/* The test that a template's form of this width needs, over the kernel's sizes; or NULL. */
-static const char *width_test(Kernel *k, int width, const char *fits)
-{
-    Buf test = { .arena = k->p->m->arena };
-    for (int i = 0; i < k->multiples.len && width > 1; i++)
-        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), width);
-    if (fits)
-        buf_f(&test, "%s%s", test.len ? " && " : "", fits);
-    return test.data;
-}
-
-/* Which of a template's forms a call takes: the first whose test the sizes pass. */
-typedef struct Choice { Kernel *k; Buf out; const char *name; bool any; } Choice;
-
-static void print_form(Choice *c, const char *test, const char *arguments)
-{
-    const char *otherwise = c->any ? "else " : "";
-    if (test)
-        buf_line(&c->out, "%sif (%s)", otherwise, test);
-    else if (c->any)
-        buf_line(&c->out, "else");
-    buf_line(&c->out, "%s%s_by<%s>(args);", test || c->any ? "    " : "", c->name, arguments);
-    c->any = true;
-}
-
-/* The form for rows of which threads have so many vectors, or fewer; full: no thread has fewer. */
-static void print_sized(Choice *c, int width, int slots, bool full)
-{
-    Kernel *k = c->k;
-    const char *compare = !full ? "<" : mutate("always-full") ? "<=" : "==";
-    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), compare, slots * width);
-    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
-}
-
-static Choice choice_open(Kernel *k, Buf *out, const char *name)
-{
-    Choice c = { .k = k, .out = { .arena = out->arena, .indent = 1 }, .name = name };
-    print_sizes(k, &c.out);
-    return c;
-}
-
-static void choice_close(Choice *c, Buf *out)
-{
-    drop_marks(&c->out);
-    buf_f(out, "{\n%s}\n\n", c->out.data);
-    buf_release(&c->out);
-}
-
-static bool is_sized(const Kernel *k)
-{
-    return k->slots && strcmp(k->slots, "V") == 0;
-}
-
-/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it
- * takes of registers is not taken from the others, whose kernel is right for these rows too. */
-static bool has_odd_rows(const Kernel *k)
-{
-    return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
-}
-
-static void print_width_choice(Choice *c)
-{
-    Kernel *k = c->k;
-    bool sized = is_sized(k);
-    const char *more = sized ? ", 0, false" : "";
-    if (sized) {
-        print_sized(c, k_width(k), k->g->slots, true);
-        print_sized(c, k_width(k), k->g->slots, false);
-    }
-    if (k->multiples.len)
-        print_form(c, width_test(k, k_width(k), NULL), k_text(k, "%d%s", k_width(k), more));
-    print_form(c, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
-}
-
+/* Chooses the template's form that a call takes, by its sizes. */
 static void print_choice(Kernel *k, Buf *out, const char *name)
 {
-    Choice choice = choice_open(k, out, name);
-    if (k->hooks->form)
-        k->hooks->print_forms(k, &choice.out, name);
-    else
-        print_width_choice(&choice);
-    choice_close(&choice, out);
-}
-
-static void print_odd_choice(Kernel *k, Buf *out, const char *name)
-{
-    int width = k_width(k);
-    Choice choice = choice_open(k, out, name);
-    if (k->g->long_slots)
-        print_form(&choice, width_test(k, width, NULL), k_text(k, "%d, %d, false", width, k->g->long_slots));
-    for (int narrow = width / 2; k->multiples.len && narrow > 0; narrow /= 2)
-        print_sized(&choice, narrow, k->g->narrow / narrow, false);
-    if (k->multiples.len)
-        print_form(&choice, NULL, "1, 0, false");
-    choice_close(&choice, out);
+    Buf text = { .arena = out->arena, .indent = 1 };
+    print_sizes(k, &text);
+    k->hooks->print_forms(k, &text, name);
+    drop_marks(&text);
+    buf_f(out, "{\n%s}\n\n", text.data);
+    buf_release(&text);
 }
 
 /* Prints the kernel that `body` prints inside. */
@@ -373,26 +284,15 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     Buf *out = k->out, none = { .arena = out->arena, .indent = 1, .dropped = true };
     k->printer.data = k;
     names_init(&k->pointer_names, k->p->m->c);
-    k->multiples.len = k->vectors.len = k->ahead.len = 0;
-    k->n = "N";
-    k->slots = NULL;
-    k->full = false;
-    k->row_extent = NULL;
-    k->mixed = false;
-    forget_all(k, true);
+    k->multiples.len = k->vectors.len = 0;
+    forget_all(k);
+    k->n = k_text(k, "%d", k_width(k));
     k->out = &none;
     k->printer.dry = true;
     body(k);
     k->printer.dry = false;
-    k->n = k->multiples.len && !k->fused ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = is_sized(k), templated = (k->multiples.len && !k->fused) || sized || k->hooks->form;
-    if (k->hooks->form)
+    if (k->hooks->form) {
         buf_line(out, "template <%s>", k->hooks->form);
-    else if (sized)
-        buf_line(out, "template <int N, int V, bool F>");
-    else if (templated)
-        buf_line(out, "template <int N>");
-    if (templated) {
         buf_line(out, "static __device__ __forceinline__ void %s_by(const cell_kernel_args &args)", name);
         print_body(k, out, body);
     }
@@ -405,15 +305,10 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
                  resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
-    if (templated)
+    if (k->hooks->form)
         print_choice(k, out, name);
     else
         print_body(k, out, body);
-    if (has_odd_rows(k)) {
-        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
-        buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", plan_odd_kernel(k->p, k->g));
-        print_odd_choice(k, out, name);
-    }
     k->out = out;
 }
 
@@ -559,24 +454,7 @@ void k_prefetches(Kernel *k, const char *index)
     k->prefetches.len = kept;
 }
 
-/* ---- loops along one index ---- */
-
-static const char *times(Kernel *k, const char *a, const char *n)
-{
-    return strcmp(n, "1") == 0 ? a : k_text(k, "%s * %s", a, n);
-}
-
-static void one_by_one(Kernel *k, const Loop *l)
-{
-    const char *name = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
-    if (k->g && k->g->kind == G_ROW && k->g->lanes < 32)  /* its reads are under way together */
-        buf_line(k->out, "CELL_UNROLL_BY(8)");
-    k_open(k, "for (int64_t %s = %s; %s < %s; %s += %s)", name, l->first, name,
-           poly_text(&k->printer, l->extent), name, l->step);
-    k->index[l->along] = name;
-    l->body(k, l->data);
-    k_close(k);
-}
+/* ---- the loop over neighbours ---- */
 
 /* What is printed from here on is for one neighbour u of a vector. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
@@ -590,7 +468,6 @@ void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
     k->wide = k_width(k);
     k->along = name;
     k->index[along] = name;
-    k->loops++;
     k->out = inner;
     buf_line(inner, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %s; u++)", k->n);
@@ -605,88 +482,6 @@ void k_wide_end(Kernel *k, Buf *out, const Buf *inner)
     k->out = out;
     buf_f(out, "%s%s%s", k->loads.data ? k->loads.data : "", inner->data,
           k->stores.data ? k->stores.data : "");
-}
-
-/* The vectors of a row of which every thread has so many; where these fill the threads exactly, none is
- * beyond the row's end. */
-void k_open_slots(Kernel *k, const char *count, const char *lanes)
-{
-    bool sized = strcmp(k->slots, "V") == 0;
-    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : 1)" : "CELL_UNROLL_BY(%s)",
-             strcmp(k->slots, "0") == 0 ? "1" : k->slots);
-    k_open(k, "for (cell_place<%s> s = 0; s < %s; s++)", k->slots, count);
-    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots,
-             times(k, k_text(k, "(s * %s + lane)", lanes), k->n));
-    if (!k->full)
-        k_open(k, sized ? "if (F || e < length)" : "if (e < length)");
-}
-
-void k_close_slots(Kernel *k)
-{
-    if (!k->full)
-        k_close(k);
-    k_close(k);
-}
-
-/* The body printed for a vector of neighbours, in a loop over such vectors. */
-static void by_vectors(Kernel *k, const Loop *l)
-{
-    Buf *out = k->out, loop = buf_like(out), inner;
-    const char *extent = poly_text(&k->printer, l->extent);
-    k->out = &loop;
-    if (k->slots) {
-        k_open_slots(k, k_text(k, "cell_slots<%s>(length, %s)", k->slots, times(k, l->step, k->n)), l->step);
-    } else {
-        k_open(k, "for (int64_t e = %s; e < %s; e += %s)", times(k, l->first, k->n), extent,
-               times(k, l->step, k->n));
-    }
-    k_wide_begin(k, l->along, &inner);
-    k->hoists.indent = out->indent;
-    l->body(k, l->data);
-    k_wide_end(k, &loop, &inner);
-    if (k->slots)
-        k_close_slots(k);
-    else
-        k_close(k);
-    k->out = out;
-    buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
-}
-
-/* A step is short of threads, not of bandwidth. */
-static bool can_be_wide(const Kernel *k, const Poly *extent)
-{
-    return !k->one_step && !(extent->is_const && extent->value % k_width(k));
-}
-
-static void note_extent(Kernel *k, const Poly *extent, bool wide)
-{
-    k->mixed |= !wide || (k->row_extent && k->row_extent != extent);
-    k->row_extent = extent;
-}
-
-/* A loop in vectors where something is contiguous along it. */
-void k_loop(Kernel *k, const Loop *l)
-{
-    Buf *out = k->out, wide = buf_like(out);
-    int taken = k->locals.taken.len, numbered = k->numbered, hoisted = k->hoisted.len,
-        reads = k->reads.len;
-    if (can_be_wide(k, l->extent)) {
-        k->out = &wide;
-        by_vectors(k, l);
-        k->out = out;
-        if (k->here.len || k->stores.data) {
-            k_need_multiple(k, l->extent);
-            note_extent(k, l->extent, true);
-            buf_f(out, "%s", wide.data);
-            return;
-        }
-        names_cut(&k->locals, taken);
-        k->numbered = numbered;
-        k->hoisted.len = hoisted;
-        k->reads.len = reads;
-    }
-    note_extent(k, l->extent, false);
-    one_by_one(k, l);
 }
 
 /* ---- the whole ---- */

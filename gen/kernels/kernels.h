@@ -1,7 +1,6 @@
 /* kernels.h: what the kernels around the walk share that are printed as text; those that are built as trees
- * have code.h. kernels.c has frames and loops, kernels_value.c reads, writes and expressions; kernels_row.c,
- * kernels_past.c and kernels_fused.c have a kind of kernel each, and kernels_walk.c what walks over the steps
- * share. */
+ * have code.h. kernels.c has frames, kernels_value.c reads, writes and expressions; kernels_past.c and
+ * kernels_fused.c have a kind of kernel each, and kernels_walk.c what walks over the steps share. */
 #ifndef CELLC_KERNELS_H
 #define CELLC_KERNELS_H
 
@@ -17,8 +16,7 @@ typedef struct Vector {
     const char *name;             /* the local array that holds them */
     Dtype type;
     bool optional;                /* zeros where the caller left the argument out */
-    bool fixed;                   /* the same for all rows */
-    int loops, last_loop;         /* how many loops read it, and the last of these */
+    bool fixed; /* the same for all rows */
 } Vector;
 
 typedef Vec(const char *) Texts;
@@ -143,8 +141,6 @@ struct Kernel {
     const char *own[64];
     Vec(Pointer) pointers;        /* beside refs */
     Names pointer_names, locals;
-    /* A kernel is printed twice: the first time to learn what its loops have in common. */
-    bool trial;
     /* Wide loops: a thread takes neighbours along one index, as many as a vector of 16 bytes holds of the
      * storage type; reads and writes that are contiguous there go as vectors before and after the loop over
      * the neighbours. Where not all of `multiples` are known to be multiples of the width, the kernel is a
@@ -159,17 +155,10 @@ struct Kernel {
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
     bool gathers;                 /* reads go before everything else of the element: */
     Buf gathered;
-    int loops;
-    /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
-    const char *slots;            /* NULL: nothing stays */
-    bool full;                    /* they are known to fill the row exactly; else a template's F says so */
-    const Poly *row_extent;       /* of all its loops, when that is the same */
-    bool mixed;                   /* it is not, or a loop is not wide */
     /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
     Vec(NodeId) hoisted;
     NodeId hoisting;
     Vec(RowRead) reads;
-    Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
     Vec(const char *) prefetches; /* statements, for the next step */
     UnitWalk *walk;               /* kernels_walk.c: of a kernel that walks all steps, or NULL */
     const char *two;              /* text of a local with the two neighbours that are stored together, or
@@ -227,19 +216,8 @@ void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const
 void k_keep_axes(Kernel *k, NodeId first);
 void k_bind_axes(Kernel *k, NodeId array);
 
-typedef struct Loop {
-    IndexId along;                /* the index that runs; its text is "i_name" */
-    const Poly *extent;
-    const char *first;            /* text of the thread's number among those that share the loop */
-    const char *step;             /* and how many they are */
-    void (*body)(Kernel *k, void *data);
-    void *data;
-} Loop;
-void k_loop(Kernel *k, const Loop *l);
 /* Prints what asks for the next step's elements at this index, or (NULL) at any, which is then asked for. */
 void k_prefetches(Kernel *k, const char *index);
-void k_open_slots(Kernel *k, const char *count, const char *lanes);
-void k_close_slots(Kernel *k);
 /* For kernels that print the loop over the neighbours themselves. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
 void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
@@ -272,7 +250,6 @@ const char *k_step_row(Kernel *k, const Storage *st);                   /* of se
 const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step begins */
 bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
-bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
 bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
 bool k_is_inside(const Kernel *k, const IxExpr *e, const Poly *extent); /* an index, likewise */
 bool k_known_before(const Kernel *k, const Read *r); /* of all steps, before the walk */
@@ -297,12 +274,8 @@ void emit_column_totals(Kernel *k);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 void kernel_release(Kernel *k);
 
-/* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a
- * row, and behind the rows. `along`: text of the column. */
-void column_term(Kernel *k, NodeId id, const char *sum);        /* adds the row's term to a sum of this column, or of neighbours */
-void column_open(Kernel *k, const Group *sums);
-void column_add(Kernel *k, const Group *sums, const char *along);
-void column_flush(Kernel *k, const Group *sums);
+/* kernels_column.c: adds the row's term to a sum of this column, or of neighbours. */
+void column_term(Kernel *k, NodeId id, const char *sum);
 
 /* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an
  * initial state's stores at a place of [B, axes], where backward finds it and where the first step does. */

@@ -178,6 +178,23 @@ Code *code_of_group(Kernel *k)
     return x;
 }
 
+/* Tables are declared in front of all, under names of locals. */
+void code_begin_again(Code *x)
+{
+    Kernel *k = x->k;
+    names_init(&k->locals, k->p->m->c);
+    for (int i = 0; i < x->tables.len; i++)
+        names_take(&k->locals, x->tables.data[i].pointer->name);
+    memset(x->index, 0, sizeof *x->index * (size_t)x->indices);
+    memset(x->value, 0, sizeof *x->value * (size_t)x->values);
+    x->hoisted.len = x->reads.len = x->prefetches.len = x->here.len = x->loops = k->numbered = 0;
+    x->b = x->t = code_int(x, 0);
+    x->row = x->first_row = x->own_steps = x->ring1 = x->ring2 = NULL;
+    x->one_step = false;
+    x->body = (KirBlock){ .data = NULL };
+    kir_enter(x->kir, &x->body);
+}
+
 static void append(Code *x, const KirBlock *from, int begin, int end)
 {
     for (int i = begin; i < end; i++)

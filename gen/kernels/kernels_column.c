@@ -294,59 +294,71 @@ void emit_column_totals(Kernel *k)
 
 /* ---- the first stage inside a ROW kernel ---- */
 
-static const char *name_of(const Kernel *k, NodeId id)
-{
-    return k->value[id] + strlen("sum");
-}
-
 /* Sums run only where the call wants one of them. */
-void column_open(Kernel *k, const Group *sums)
+static const KirExpr *wanted(Code *x, const Group *sums)
 {
-    const char *partial = k_written(k, REF_BUFFER, sums->partial, k->p->compute);
-    Buf wanted = { .arena = k->out->arena };
+    const KirExpr *any = NULL;
     TensorId of;
     for (int i = 0; i < sums->arrays.len; i++) {
         NodeId id = sums->arrays.data[i];
-        bool root = root_kind(k->p->m, id, &of) != ROOT_NONE;
-        buf_f(&wanted, "%s%s", i ? " || " : "",
-              root ? k_pointer(k, REF_NODE, id, k->pr->node[id].dtype) : "true");
+        bool root = root_kind(x->k->p->m, id, &of) != ROOT_NONE;
+        const KirExpr *one =
+            root ? code_pointer(x, REF_NODE, id, x->k->pr->node[id].dtype) : kir_truth(x->kir, true);
+        any = any ? code_binary(x, KB_OR, any, one) : one;
     }
-    buf_line(k->out, "const int64_t columns = %s;", poly_text(&k->printer, sums->axes[0]));
-    buf_line(k->out, "const int64_t chunks = cell_block_count(0), chunk = cell_block_index(0);");
-    buf_line(k->out, "const bool wanted = %s;", wanted.data);
-    for (int i = 0; i < sums->arrays.len; i++) {
-        NodeId id = sums->arrays.data[i];
-        k->value[id] = k_local(k, "sum", id);
-        const char *place = i == 0 ? "chunk * columns"
-                            : i == 1 ? "(chunks + chunk) * columns"
-                                     : k_text(k, "(%d * chunks + chunk) * columns", i);
-        buf_line(k->out, "cell_column_sums<%s, %s, %s> columns%s(wanted ? %s + %s : nullptr);", k->real, k->n,
-                 k->slots ? k->slots : "0", name_of(k, id), partial, place);
+    if (kir_is_place(any->type))
+        any = code_binary(x, KB_NE, any, kir_null(x->kir, any->type));
+    return kir_let(x->kir, "wanted", KT_BOOL, any);
+}
+
+void column_open(Code *x, RowSums *s)
+{
+    Kir *k = x->kir;
+    const KirExpr *partial = code_written(x, REF_BUFFER, s->of->partial, x->k->p->compute);
+    const KirExpr *columns = code_let(x, "columns", code_size(x, s->of->axes[0]));
+    const KirExpr *chunks = code_let(x, "chunks", kir_special(k, KP_BLOCKS, 0));
+    s->chunk = code_let(x, "chunk", kir_special(k, KP_BLOCK, 0));
+    const KirExpr *given = wanted(x, s->of);
+    for (int i = 0; i < s->of->arrays.len; i++) {
+        const KirExpr *row = code_add(x, code_mul(x, code_int(x, i), chunks), s->chunk);
+        const KirExpr *at = code_add(x, partial, code_mul(x, row, columns));
+        const char *name = k_local(x->k, "columns", s->of->arrays.data[i]);
+        s->sums[i] = kir_row(k, name, KL_COLUMNS, code_real(x), x->slots->vectors, x->n,
+                             kir_select(k, given, at, kir_null(k, partial->type)));
     }
 }
 
-void column_add(Kernel *k, const Group *sums, const char *along)
+void column_add(Code *x, const RowSums *s, const KirExpr *along)
 {
-    if (mutate("lost-tail"))
-        buf_line(k->out, "if (row + 1 == rows) break;");
-    for (int i = 0; i < sums->arrays.len; i++) {
-        NodeId id = sums->arrays.data[i];
-        const char *sum = k->value[id], *name = name_of(k, id);
-        buf_line(&k->loads, "%s %s[%s];", k->real, sum, k->n);
-        buf_line(&k->loads, "columns%s.open(%s, s, e, row == chunk);", name, sum);
-        buf_line(&k->stores, "columns%s.close(%s, s, e);", name, sum);
-        k->index[k_node(k, id)->axes[0]] = along;
-        column_term(k, id, sum);
+    Kir *k = x->kir;
+    const KirExpr *number = x->slots->number, *e = kir_var(k, x->slots->place);
+    if (mutate("lost-tail")) {
+        const KirExpr *next = code_add(x, s->row, code_int(x, 1));
+        KirOpen last = kir_if(k, code_binary(x, KB_EQ, next, s->rows));
+        kir_statement(k, KI_BREAK);
+        kir_close(k, last);
+    }
+    for (int i = 0; i < s->of->arrays.len; i++) {
+        NodeId id = s->of->arrays.data[i];
+        KirBlock *body = kir_enter(k, &x->loads);
+        const KirExpr *sum = kir_array(k, k_local(x->k, "sum", id), code_real(x), x->n, false);
+        const KirExpr *first = code_binary(x, KB_EQ, s->row, s->chunk);
+        kir_do(k, kir_call(k, ".open", NULL, 0, (const KirExpr *[]){ s->sums[i], sum, number, e, first }, 5));
+        kir_enter(k, &x->stores);
+        kir_do(k, kir_call(k, ".close", NULL, 0, (const KirExpr *[]){ s->sums[i], sum, number, e }, 4));
+        kir_enter(k, body);
+        x->index[k_node(x->k, id)->axes[0]] = along;
+        code_column_term(x, id, sum);
     }
 }
 
-void column_flush(Kernel *k, const Group *sums)
+void column_flush(Code *x, const RowSums *s, const KirExpr *lanes)
 {
-    if (k->trial)
-        return;
-    const char *lanes = k->g->lanes == 32 ? "32" : "lanes";
-    k_open_slots(k, k_text(k, "cell_slots<%s>(length, %s * %s)", k->slots, lanes, k->n), lanes);
-    for (int i = 0; i < sums->arrays.len; i++)
-        buf_line(k->out, "columns%s.flush(s, e, chunk >= rows);", name_of(k, sums->arrays.data[i]));
-    k_close_slots(k);
+    Kir *k = x->kir;
+    SlotLoop loop = code_open_slots(x, code_count_slots(x, code_mul(x, lanes, x->n)), lanes);
+    const KirExpr *e = kir_var(k, x->slots->place), *none = code_binary(x, KB_GE, s->chunk, s->rows);
+    for (int i = 0; i < s->of->arrays.len; i++)
+        kir_do(k, kir_call(k, ".flush", NULL, 0, (const KirExpr *[]){ s->sums[i], x->slots->number, e, none },
+                           4));
+    code_close_slots(x, loop);
 }

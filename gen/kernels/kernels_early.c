@@ -33,7 +33,7 @@ static const KirExpr *read_in(Code *x, KirBlock *block, const char *name, const 
     KirBlock *body = kir_enter(x->kir, block);
     const KirExpr *local = kir_let(x->kir, names_fresh(&x->k->locals, name), KT_VOID, load);
     kir_enter(x->kir, body);
-    vec_push(x->kir->arena, &x->reads, ((CodeRead){ load, local }));
+    vec_push(x->kir->arena, &x->reads, ((CodeRead){ load, local, name }));
     return local;
 }
 
@@ -53,7 +53,7 @@ static const KirExpr *read_in_batch(Code *x, const char *name, const KirExpr *lo
     kir_assign(x->kir, local, load);
     kir_enter(x->kir, body);
     x->batch_reads++;
-    vec_push(x->kir->arena, &x->reads, ((CodeRead){ load, local }));
+    vec_push(x->kir->arena, &x->reads, ((CodeRead){ load, local, name }));
     return local;
 }
 

@@ -112,7 +112,7 @@ void emit_map(Kernel *k)
     map_kernel(x);
     code_settle_width(x);
     g->enough = g->phase == PHASE_DURING ? STEP_VECTORS : 0;
-    g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
+    g->width = x->row_extent && !x->mixed ? k_width(k) : 1;
     for (int i = 0; i < k->multiples.len; i++)
         vec_push(k->p->m->arena, &g->multiples, k->multiples.data[i]);
     code_print(k->p, code_end(x), k->out);

@@ -69,6 +69,16 @@ static const KirExpr *time_first_row(Code *x, const Buffer *buffer, int ring, in
     return code_add(x, code_mul(x, step, code_batch(x)), x->b);
 }
 
+/* The row of a step of the sequence: summand by summand, but that a ROW kernel adds up first what the step is
+ * counted from. */
+static const KirExpr *row_of_step(Code *x, const KirExpr *t)
+{
+    const KirExpr *first = code_first_row(x);
+    if (x->slots && !x->k->p->m->c->reverse && t->kind == KX_BINARY && t->op == KB_SUB)
+        return code_sub(x, code_add(x, first, t->args[0]), t->args[1]);
+    return code_move(x, first, t);
+}
+
 /* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
 const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead)
 {
@@ -78,7 +88,7 @@ const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead)
         return time_first_row(x, buffer, ring, ahead);
     const KirExpr *row = x->row;
     if (!row)
-        row = code_move(x, code_first_row(x), code_time_row(x, x->t, 0));
+        row = row_of_step(x, code_time_row(x, x->t, 0));
     if (ahead)
         row = code_binary(x, later ? KB_ADD : KB_SUB, row, code_int(x, 1));
     if (ring == 0)

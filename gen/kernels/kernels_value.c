@@ -238,17 +238,14 @@ static int vector_of(Kernel *k, const Place *at)
     for (int i = 0; i < k->vectors.len; i++)
         if (k->vectors.data[i].pointer == at->pointer && strcmp(k->vectors.data[i].offset, at->offset) == 0)
             return i;
-    Vector v = { .pointer = at->pointer, .offset = at->offset, .type = at->type, .optional = at->optional,
-                 .fixed = at->fixed, .last_loop = -1 };
+    Vector v = { .pointer = at->pointer,
+                 .offset = at->offset,
+                 .type = at->type,
+                 .optional = at->optional,
+                 .fixed = at->fixed };
     v.name = names_fresh(&k->pointer_names, k_text(k, "v_%s", at->pointer + 2));
     vec_push(k->p->m->arena, &k->vectors, v);
     return k->vectors.len - 1;
-}
-
-/* What a block reads for row after row comes ahead, however often it is read. */
-bool k_stays(const Kernel *k, const Vector *v)
-{
-    return k->slots && (v->loops > 1 || k->g->sums);
 }
 
 /* Is it the result of the product that this very kernel makes, whose neighbours are at hand? */
@@ -287,22 +284,14 @@ static const char *wide_read(Kernel *k, const Place *at)
         k->given = v->name;
         return k_text(k, "%s[u]", v->name);
     }
-    if (k->trial && v->last_loop != k->loops) {
-        v->loops++;
-        v->last_loop = k->loops;
-    }
     if (k->fused && k->fused->ahead && !v->fixed) {
         fetched_vector(k, v);
         return k_text(k, "%s[u]", v->name);
     }
     buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
-    if (k_stays(k, v))
-        buf_line(&k->loads, v->optional ? "row%s.values_or_zero(%s, s, %s, %s);" : "row%s.values(%s, s, %s + %s);",
-                 v->name + 1, v->name, v->pointer, v->offset);
-    else
-        buf_line(&k->loads, v->optional ? "cell_load_vec_or_zero<%s>(%s, %s, %s);"
-                                        : "cell_load_vec_ro<%s>(%s, %s + %s);",
-                 k->n, v->name, v->pointer, v->offset);
+    buf_line(&k->loads,
+             v->optional ? "cell_load_vec_or_zero<%s>(%s, %s, %s);" : "cell_load_vec_ro<%s>(%s, %s + %s);",
+             k->n, v->name, v->pointer, v->offset);
     return k_text(k, "%s[u]", v->name);
 }
 

@@ -91,6 +91,10 @@ const KirExpr *code_vector(Code *x, const CodeVector *wanted)
         if (x->here.data[i] == number)
             return kir_element(x->kir, v->elements, x->u);
     vec_push(x->kir->arena, &x->here, number);
+    if (v->last_loop != x->loops) {
+        v->loops++;
+        v->last_loop = x->loops;
+    }
     bool batch = x->gathers && code_is_batched(x, v->offset);
     KirBlock *body = kir_enter(x->kir, batch ? &x->batch_arrays : x->gathers ? &x->gathered : &x->loads);
     if (batch) {
@@ -102,6 +106,13 @@ const KirExpr *code_vector(Code *x, const CodeVector *wanted)
         v->elements = kir_array(x->kir, v->name, code_real(x), x->n, false);
     }
     const KirExpr *from = v->optional ? v->pointer : code_move(x, v->pointer, v->offset);
+    if (v->kept) {
+        const KirExpr *args[] = { v->kept, v->elements, x->slots->number, from, v->offset };
+        const char *values = v->optional ? ".values_or_zero" : ".values";
+        kir_do(x->kir, kir_call(x->kir, values, NULL, 0, args, v->optional ? 5 : 4));
+        kir_enter(x->kir, body);
+        return kir_element(x->kir, v->elements, x->u);
+    }
     kir_load_vector(x->kir, KA_LOAD_RO, v->elements, x->n, from, v->optional ? v->offset : NULL);
     kir_enter(x->kir, body);
     return kir_element(x->kir, v->elements, x->u);
@@ -143,6 +154,7 @@ static void wide_begin(Code *x, const char *name, const KirExpr *first)
     if (!x->gathers)
         x->here.len = 0;
     x->wide = true;
+    x->loops++;
     x->first = first;
     x->outside = kir_enter(x->kir, &x->inner);
     x->neighbours = kir_for(x->kir, "u", KT_I32, code_int(x, 0), KB_LT, x->n, code_int(x, 1), &x->u);
@@ -178,13 +190,67 @@ void code_neighbours(Code *x, const CodeNeighbours *n)
     kir_append(x->kir, &vectors);
 }
 
+KirTemplate code_template(const KirExpr *e)
+{
+    return e->kind == KX_WHOLE ? (KirTemplate){ .value = e->whole } : (KirTemplate){ .of = e };
+}
+
+const KirExpr *code_count_slots(Code *x, const KirExpr *step)
+{
+    const KirTemplate vectors = code_template(x->slots->vectors);
+    return kir_call(x->kir, "cell_slots", &vectors, 1, (const KirExpr *[]){ x->slots->length, step }, 2);
+}
+
+/* Where a thread's vectors fill the row exactly, none is beyond its end. */
+SlotLoop code_open_slots(Code *x, const KirExpr *count, const KirExpr *lanes)
+{
+    CodeSlots *slots = x->slots;
+    const KirExpr *full = slots->full;
+    KirVar *s = kir_place(x->kir, "s", slots->vectors);
+    SlotLoop l = { .loop = kir_for_var(x->kir, s, code_int(x, 0), KB_LT, count, code_int(x, 1)) };
+    l.loop.statement->wide = slots->vectors->kind == KX_VAR ? slots->vectors : NULL;
+    l.loop.statement->n = slots->vectors->whole ? slots->vectors->whole : l.loop.statement->wide ? 0 : 1;
+    slots->number = kir_var(x->kir, s);
+    slots->place->count = slots->vectors;
+    const KirExpr *vector = code_add(x, code_mul(x, slots->number, lanes), slots->lane);
+    const KirExpr *e = kir_let_var(x->kir, slots->place, code_mul(x, vector, x->n));
+    const KirExpr *inside = code_binary(x, KB_LT, e, slots->length);
+    if (full->kind == KX_VAR)
+        inside = code_binary(x, KB_OR, full, inside);
+    if (full->kind == KX_VAR || !full->whole)
+        l.inside = kir_if(x->kir, inside);
+    return l;
+}
+
+void code_close_slots(Code *x, SlotLoop l)
+{
+    if (l.inside.statement)
+        kir_close(x->kir, l.inside);
+    kir_close(x->kir, l.loop);
+}
+
+/* In a loop over the numbers of vectors. */
+static void by_slots(Code *x, const CodeLoop *l)
+{
+    KirBlock vectors = { .data = NULL }, *outer = kir_enter(x->kir, &vectors);
+    CodeNeighbours n = { .along = l->along, .body = l->body, .data = l->data, .hoists = outer };
+    SlotLoop loop = code_open_slots(x, code_count_slots(x, code_mul(x, l->step, x->n)), l->step);
+    n.first = kir_var(x->kir, x->slots->place);
+    code_neighbours(x, &n);
+    code_close_slots(x, loop);
+    kir_enter(x->kir, outer);
+    kir_append(x->kir, &vectors);
+}
+
 /* In a loop over vectors. */
 static void by_vectors(Code *x, const CodeLoop *l)
 {
     KirBlock vectors = { .data = NULL }, *outer = kir_enter(x->kir, &vectors);
     CodeNeighbours n = { .along = l->along, .body = l->body, .data = l->data, .hoists = outer };
-    KirOpen loop = code_for(x, "e", code_mul(x, l->first, x->n), code_size(x, l->extent),
-                            code_mul(x, l->step, x->n), &n.first);
+    KirVar *e = x->slots ? x->slots->place : kir_variable(x->kir, "e", kir_value(KT_I64), false);
+    KirOpen loop = kir_for_var(x->kir, e, code_mul(x, l->first, x->n), KB_LT, code_size(x, l->extent),
+                               code_mul(x, l->step, x->n));
+    n.first = kir_var(x->kir, e);
     code_neighbours(x, &n);
     kir_close(x->kir, loop);
     kir_enter(x->kir, outer);
@@ -224,6 +290,8 @@ static void one_by_one(Code *x, const CodeLoop *l)
         code_split_element(x, axes, l->n_outer + 1, e, "i");
     } else {
         loop = code_for(x, index_name(x, l->along), l->first, code_size(x, l->extent), l->step, &e);
+        if (x->k->g && x->k->g->kind == G_ROW && x->k->g->lanes < 32)
+            loop.statement->n = 8; /* its reads are under way together */
         x->index[l->along] = e;
     }
     l->body(x, l->data);
@@ -239,9 +307,8 @@ bool code_can_be_wide(const Code *x, const Poly *extent, bool outer)
 
 static void note_extent(Code *x, const Poly *extent, bool wide)
 {
-    Kernel *k = x->k;
-    k->mixed |= !wide || (k->row_extent && k->row_extent != extent);
-    k->row_extent = extent;
+    x->mixed |= !wide || (x->row_extent && x->row_extent != extent);
+    x->row_extent = extent;
 }
 
 /* A step is short of threads, not of bandwidth. What was built for vectors in vain goes, with its names. */
@@ -251,7 +318,7 @@ void code_loop(Code *x, const CodeLoop *l)
     int taken = k->locals.taken.len, numbered = k->numbered, hoisted = x->hoisted.len, reads = x->reads.len;
     if (code_can_be_wide(x, l->extent, l->outer)) {
         KirBlock wide = { .data = NULL }, *body = kir_enter(x->kir, &wide);
-        (l->outer ? by_vectors_of_rows : by_vectors)(x, l);
+        (l->outer ? by_vectors_of_rows : x->slots && x->slots->vectors ? by_slots : by_vectors)(x, l);
         kir_enter(x->kir, body);
         if (x->here.len || x->stores.len) {
             k_need_multiple(k, l->extent);
@@ -270,8 +337,7 @@ void code_loop(Code *x, const CodeLoop *l)
 
 /* ---- the width ---- */
 
-/* Are the sizes what the widest form needs? */
-static const KirExpr *fits(Code *x, int64_t width)
+const KirExpr *code_fits(Code *x, int64_t width)
 {
     const Group *g = x->k->g;
     const KirExpr *all = kir_truth(x->kir, true), *none = code_int(x, 0), *by = code_int(x, width);
@@ -294,7 +360,7 @@ void code_settle_width(Code *x)
     }
     kir_parameter(x->kir, x->n);
     code_open_entry(x, x->kir->name);
-    KirOpen wide = kir_if(x->kir, fits(x, width));
+    KirOpen wide = kir_if(x->kir, code_fits(x, width));
     const KirExpr *by[] = { code_int(x, width), code_int(x, 1) };
     kir_run(x->kir, by);
     kir_else(x->kir, &wide);

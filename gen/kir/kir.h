@@ -8,20 +8,36 @@
 
 #include "ir/ops.h"
 
-typedef enum { KT_VOID, KT_BOOL, KT_I32, KT_U32, KT_I64, KT_BF16, KT_F16, KT_F32, KT_F64,
-               KT_COUNT } KirScalar;
+/* KT_PLACE: a place in a row: of 32 bits where a thread keeps all its vectors of the row, else of 64. */
+typedef enum {
+    KT_VOID,
+    KT_BOOL,
+    KT_I32,
+    KT_U32,
+    KT_I64,
+    KT_BF16,
+    KT_F16,
+    KT_F32,
+    KT_F64,
+    KT_PLACE,
+    KT_COUNT
+} KirScalar;
 
 typedef enum {
-    KS_VALUE,                     /* a number of a thread */
-    KS_GLOBAL,                    /* a place in global memory */
-    KS_SHARED,                    /* a place in the block's shared memory */
-    KS_REGISTERS,                 /* an array of a thread; its places are known when it is compiled */
-    KS_FRAGMENT                   /* a warp's part of a matrix for products: each thread has some elements */
+    KS_VALUE, /* a number of a thread */
+    KS_GLOBAL, /* a place in global memory */
+    KS_SHARED, /* a place in the block's shared memory */
+    KS_REGISTERS, /* an array of a thread; its places are known when it is compiled */
+    KS_FRAGMENT, /* a warp's part of a matrix for products: each thread has some elements */
+    KS_ROW, /* a thread's vectors of a row: layouts from KL_KEPT on */
+    KS_FUNCTION /* statements that the kernel calls: KI_FUNCTION */
 } KirSpace;
 
 /* Of fragments: the left factor [16, k], the right factor [k, 8], the sums [16, 8], with k the elements of
- * 32 bytes. */
-typedef enum { KL_NONE, KL_LEFT, KL_RIGHT, KL_SUM } KirLayout;
+ * 32 bytes. Of a thread's vectors of a row, where it has none (V = 0) memory takes their place: what is
+ * read stays in registers; the next row's comes ahead, in two turns of shared memory; sums of columns over
+ * rows. */
+typedef enum { KL_NONE, KL_LEFT, KL_RIGHT, KL_SUM, KL_KEPT, KL_AHEAD, KL_COLUMNS } KirLayout;
 
 typedef struct KirType {
     KirScalar of;
@@ -39,8 +55,11 @@ typedef struct KirVar {
     const char *name;
     KirType type;
     bool changes;                 /* may be assigned to */
-    const KirExpr *count; /* elements of an array; KS_REGISTERS: a number, or a parameter */
-    const KirExpr *rows; /* KS_REGISTERS: an array of so many of these; or NULL */
+    /* Elements of an array; KS_REGISTERS: a number, or a parameter; KS_ROW: of a vector, likewise. KT_PLACE:
+     * vectors that a thread keeps. */
+    const KirExpr *count;
+    const KirExpr *rows; /* KS_REGISTERS: an array of so many of these, or NULL; KS_ROW: vectors */
+    const KirBlock *body; /* KS_FUNCTION: begins with its parameters */
     /* For the passes: */
     int number;                   /* in order of declaration, from 1 on; 0: out of scope */
     int uses;
@@ -49,8 +68,23 @@ typedef struct KirVar {
 } KirVar;
 
 typedef enum {
-    KX_WHOLE, KX_REAL, KX_TRUTH, KX_VAR, KX_SPECIAL, KX_BINARY, KX_NEG, KX_NOT, KX_SELECT, KX_CONVERT,
-    KX_LOAD, KX_OP, KX_CALL, KX_WITHIN, KX_TEXT
+    KX_WHOLE,
+    KX_REAL,
+    KX_TRUTH,
+    KX_VAR,
+    KX_SPECIAL,
+    KX_BINARY,
+    KX_NEG,
+    KX_NOT,
+    KX_SELECT,
+    KX_CONVERT,
+    KX_LOAD,
+    KX_OP,
+    KX_CALL,
+    KX_APPLY,
+    KX_WITHIN,
+    KX_NULL,
+    KX_TEXT
 } KirKind;
 
 /* Arithmetic of places and conditions. On numbers of the spec there are the operators of the table
@@ -100,9 +134,9 @@ typedef struct KirTemplate {
 } KirTemplate;
 
 typedef struct KirFunction {
-    const char *name;
-    int args, templates;
-    unsigned writes;              /* the arguments, as bits, that it writes through */
+    const char *name; /* begins with a dot: of its first argument, a thread's vectors */
+    int args, templates; /* args -n: n or more */
+    unsigned writes; /* the arguments, as bits, that it writes through; the last bit: all others */
     bool effect;                  /* it does something beside giving a value */
     KirScope meets;               /* the threads that call it together */
     KirScope agree;               /* of threads with equal arguments, those that get the same */
@@ -118,7 +152,7 @@ struct KirExpr {
     bool fast;                    /* KX_OP: as the device library computes it where tensors have 16 bits */
     int64_t whole;                /* KX_WHOLE, KX_TRUTH, KX_SPECIAL */
     double real;                  /* KX_REAL */
-    KirVar *var;
+    KirVar *var; /* KX_APPLY: the function */
     const char *text;             /* KX_TEXT: of a kernel that is still printed as text */
     const KirFunction *function;
     int nargs, ntemplates;
@@ -130,7 +164,8 @@ struct KirExpr {
 typedef enum {
     KI_LET, /* var = x[0] from here on */
     KI_VAR, /* likewise, to be assigned; x[0] may be NULL */
-    KI_ARRAY, /* var: registers or a fragment; n: begins with zeros */
+    KI_ARRAY, /* var: registers, a fragment or vectors of a row; n: begins with zeros;
+                                   * KL_COLUMNS: x[0] is where the sums go, or null */
     KI_SHARED, /* var: as many elements of shared memory as it counts */
     KI_ASSIGN, /* x[0] = x[1]; op KB_ADD: +=, ...; KB_COUNT: = */
     KI_STORE, /* at place x[0], in its type, x[1]; added where x[2] is there and true */
@@ -138,7 +173,7 @@ typedef enum {
                                    * x[2]: from x[2] elements behind x[1], zeros where x[1] is null */
     KI_STORE_VECTOR, /* to place x[0], `wide` elements, of registers x[1]; x[2] as of a store */
     KI_FOR, /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all;
-                                   * or KIR_LANES */
+                                   * or KIR_LANES; wide: unrolled by that parameter, once where it is 0 */
     KI_WHILE, /* x[0] */
     KI_IF, /* x[0]; body, other */
     KI_BREAK,
@@ -151,6 +186,8 @@ typedef enum {
     KI_WAIT, /* until all groups but the last n are there */
     KI_MMA, /* x[0] += x[1] x[2], fragments */
     KI_CALL, /* x[0] */
+    KI_FUNCTION, /* var: what body does, which begins with a KI_PARAMETER for each */
+    KI_PARAMETER, /* var */
     KI_RUN, /* of an entry: the kernel, with these values of its parameters */
     KI_COMMENT /* text */
 } KirStmtKind;
@@ -161,7 +198,7 @@ struct KirStmt {
     int64_t n;
     KirVar *var;
     const KirExpr *x[3];
-    const KirExpr *wide; /* of a vector: a number, or a parameter */
+    const KirExpr *wide; /* of a vector: a number, or a parameter; of a loop: see KI_FOR */
     KirBlock body, other;
     const char *text;
     int level;                    /* of a loop, for the verifier: which threads go round together */
@@ -221,10 +258,19 @@ const KirExpr *kir_call(Kir *k, const char *function, const KirTemplate *t, int 
                         const KirExpr *const *args, int n);
 const KirExpr *kir_call1(Kir *k, const char *function, const KirExpr *a);
 const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const KirExpr *b);
+const KirExpr *kir_applied(Kir *k, const KirExpr *function, const KirExpr *const *args, int n);
+const KirExpr *kir_null(Kir *k, KirType type); /* a place that is none */
 const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
+bool kir_writes(const KirFunction *f, int argument);
 bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
 bool kir_equal(const KirExpr *a, const KirExpr *b); /* of the same variables */
 bool kir_mentions(const KirExpr *e, const KirVar *v);
+/* The same with other variables in place of some. */
+typedef struct KirReplaced {
+    const KirVar *from;
+    const KirExpr *to;
+} KirReplaced;
+const KirExpr *kir_replaced(Kir *k, const KirExpr *e, const KirReplaced *r, int n);
 /* The value of `e`, which the statements that `at` gave stand in front of. */
 const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
 
@@ -244,6 +290,12 @@ const KirExpr *kir_array_of_arrays(Kir *k, const char *name, KirScalar of, const
 /* The variable of an array, or of the array that is an element of one; else NULL. */
 KirVar *kir_array_var(const KirExpr *e);
 const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count);
+/* A place in a row of which a thread keeps so many vectors, to be declared; and one that is. */
+KirVar *kir_place(Kir *k, const char *name, const KirExpr *vectors);
+const KirExpr *kir_let_var(Kir *k, KirVar *v, const KirExpr *value);
+/* A thread's vectors of a row, of `width` elements each; at: of KL_COLUMNS. */
+const KirExpr *kir_row(Kir *k, const char *name, KirLayout layout, KirScalar of, const KirExpr *vectors,
+                       const KirExpr *width, const KirExpr *at);
 const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout);
 void kir_assign(Kir *k, const KirExpr *to, const KirExpr *value);
 void kir_add_to(Kir *k, const KirExpr *to, const KirExpr *value);
@@ -270,6 +322,10 @@ KirOpen kir_for_var(Kir *k, KirVar *v, const KirExpr *first, KirBinary op, const
                     const KirExpr *by);
 KirOpen kir_while(Kir *k, const KirExpr *condition);
 KirOpen kir_if(Kir *k, const KirExpr *condition);
+/* A function, its parameters (in front of its statements), and a call of it. */
+KirOpen kir_open_function(Kir *k, const char *name, const KirExpr **function);
+const KirExpr *kir_parameter_of(Kir *k, const char *name, KirScalar of);
+void kir_apply(Kir *k, const KirExpr *function, const KirExpr *const *args, int n);
 void kir_else(Kir *k, KirOpen *open);                             /* of an if that is open */
 void kir_close(Kir *k, KirOpen open);
 KirBlock *kir_enter(Kir *k, KirBlock *block);                     /* gives the block that was */

@@ -7,8 +7,8 @@
 
 #include "kir.h"
 
-const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64", "bf16", "f16", "f32",
-                                                 "f64" };
+const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64",
+                                                 "bf16", "f16",  "f32", "f64", "place" };
 const char *const kir_special_words[KP_COUNT] = { "size",  "pointer", "table",      "step",     "adds",
                                                   "saves", "thread",  "threads",    "lane",     "warp",
                                                   "block", "blocks",  "first_item", "end_item", "scratch" };
@@ -60,6 +60,28 @@ const KirFunction kir_functions[] = {
     { "cell_shfl", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
     { "cell_shfl_up", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
     { "cell_shfl_down", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_warp_sum", 1, 0, 0, false, KIR_WARP, KIR_WARP, KT_COUNT },
+    { "cell_warp_prod", 1, 0, 0, false, KIR_WARP, KIR_WARP, KT_COUNT },
+    { "cell_warp_max", 1, 0, 0, false, KIR_WARP, KIR_WARP, KT_COUNT },
+    { "cell_warp_min", 1, 0, 0, false, KIR_WARP, KIR_WARP, KT_COUNT },
+    { "cell_group_sum", 1, 1, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_group_prod", 1, 1, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_group_max", 1, 1, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_group_min", 1, 1, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_block_sum", -2, 0, ~0u, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_block_prod", -2, 0, ~0u, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_block_max", -2, 0, ~0u, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_block_min", -2, 0, ~0u, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_part_sum", 2, 0, 1, true, KIR_BLOCK, KIR_THREAD, KT_COUNT },
+    { "cell_slots", 2, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_PLACE },
+    { ".load", 3, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".load_or_zero", 4, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".values", 4, 0, 2, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".values_or_zero", 5, 0, 2, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".turn", 1, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".open", 5, 0, 2, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".close", 4, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { ".flush", 4, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_mma_load_a", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
     { "cell_mma_load_b", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
     { "cell_mma_load_c", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
@@ -78,9 +100,14 @@ const KirFunction *kir_function(const char *name)
 
 /* ---- types ---- */
 
+bool kir_writes(const KirFunction *f, int argument)
+{
+    return f->writes >> (argument < 31 ? argument : 31) & 1;
+}
+
 int kir_bytes(KirScalar of)
 {
-    static const int bytes[KT_COUNT] = { 0, 1, 4, 4, 8, 2, 2, 4, 8 };
+    static const int bytes[KT_COUNT] = { 0, 1, 4, 4, 8, 2, 2, 4, 8, 8 };
     return bytes[of];
 }
 
@@ -101,7 +128,7 @@ bool kir_is_place(KirType t)
 
 bool kir_is_whole(KirScalar s)
 {
-    return s == KT_I32 || s == KT_U32 || s == KT_I64;
+    return s == KT_I32 || s == KT_U32 || s == KT_I64 || s == KT_PLACE;
 }
 
 bool kir_is_real(KirScalar s)
@@ -180,7 +207,9 @@ static KirScalar wider(KirScalar a, KirScalar b)
         return a;
     if (kir_is_real(a) || kir_is_real(b))
         return a == KT_F64 || b == KT_F64 ? KT_F64 : KT_F32;
-    return a == KT_I64 || b == KT_I64 ? KT_I64 : a == KT_U32 || b == KT_U32 ? KT_U32 : KT_I32;
+    if (a == KT_I64 || b == KT_I64 || a == KT_PLACE || b == KT_PLACE)
+        return a == KT_I64 || b == KT_I64 ? KT_I64 : KT_PLACE;
+    return a == KT_U32 || b == KT_U32 ? KT_U32 : KT_I32;
 }
 
 /* Of two whole numbers, unless it overflows or is none. */
@@ -306,6 +335,18 @@ const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const K
     return kir_call(k, function, NULL, 0, (const KirExpr *[]){ a, b }, 2);
 }
 
+const KirExpr *kir_applied(Kir *k, const KirExpr *function, const KirExpr *const *args, int n)
+{
+    KirExpr *e = node(k, KX_APPLY, kir_value(KT_VOID), args, n);
+    e->var = function->var;
+    return e;
+}
+
+const KirExpr *kir_null(Kir *k, KirType type)
+{
+    return node(k, KX_NULL, type, NULL, 0);
+}
+
 const KirExpr *kir_text(Kir *k, KirScalar type, const char *text)
 {
     KirExpr *e = node(k, KX_TEXT, kir_value(type), NULL, 0);
@@ -330,6 +371,49 @@ int kir_precedence(const KirExpr *e)
     case KX_NEG: case KX_NOT: case KX_CONVERT: return 9;
     default: return 10;
     }
+}
+
+/* ---- with other variables */
+
+static void replace_in(Kir *k, KirBlock *b, const KirReplaced *r, int n)
+{
+    for (int i = 0; i < b->len; i++) {
+        KirStmt *own = arena_alloc(k->arena, sizeof *own);
+        *own = *b->data[i];
+        for (int j = 0; j < 3; j++)
+            own->x[j] = own->x[j] ? kir_replaced(k, own->x[j], r, n) : NULL;
+        KirBlock *inside[] = { &own->body, &own->other };
+        for (int j = 0; j < 2; j++) {
+            KirBlock copy = { .data = NULL };
+            for (int s = 0; s < inside[j]->len; s++)
+                vec_push(k->arena, &copy, inside[j]->data[s]);
+            *inside[j] = copy;
+            replace_in(k, inside[j], r, n);
+        }
+        b->data[i] = own;
+    }
+}
+
+const KirExpr *kir_replaced(Kir *k, const KirExpr *e, const KirReplaced *r, int n)
+{
+    for (int i = 0; e->kind == KX_VAR && i < n; i++)
+        if (r[i].from == e->var)
+            return r[i].to;
+    if (e->nargs == 0 && !e->body)
+        return e;
+    KirExpr *own = node(k, e->kind, e->type, e->args, e->nargs);
+    const KirExpr **args = own->args;
+    *own = *e;
+    own->args = args;
+    for (int i = 0; i < e->nargs; i++)
+        args[i] = kir_replaced(k, e->args[i], r, n);
+    if (e->body) {
+        own->body = arena_alloc(k->arena, sizeof *own->body);
+        for (int i = 0; i < e->body->len; i++)
+            vec_push(k->arena, own->body, e->body->data[i]);
+        replace_in(k, own->body, r, n);
+    }
+    return own;
 }
 
 static void fold_expr(Kir *k, const KirExpr *e)

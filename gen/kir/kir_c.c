@@ -1,7 +1,7 @@
 /* kir_c.c: a kernel as a C function for the CPU. In comes a kernel that was verified, and has no threads,
- * parameters, shared memory or fragments; out goes text over the names of runtime/cpu/cell_cpu.h. A load or
- * store names the type that it finds in memory; numbers are `real` there, float or double. Nothing is
- * decided. */
+ * parameters, shared memory, fragments or functions; out goes text over the names of runtime/cpu/cell_cpu.h.
+ * A load or store names the type that it finds in memory; numbers are `real` there, float or double. Nothing
+ * is decided. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +11,9 @@
 static void print_block(const KirBlock *b, Buf *out);
 static void print_expr(const KirExpr *e, int needs, Buf *out);
 
-static const char *const scalar_words[KT_COUNT] = { "void",      "bool",     "int32_t", "uint32_t", "int64_t",
-                                                    "cell_bf16", "cell_f16", "float",   "double" };
+static const char *const scalar_words[KT_COUNT] = {
+    "void", "bool", "int32_t", "uint32_t", "int64_t", "cell_bf16", "cell_f16", "float", "double", "int64_t"
+};
 
 /* With the space in front of a name. */
 static const char *type_text(KirType t, Buf *out)
@@ -180,7 +181,9 @@ static void print_bare(const KirExpr *e, Buf *out)
         buf_f(out, "%s", e->text);
         print_args(e, out);
         break;
+    case KX_APPLY: break;
     case KX_WITHIN: print_within(e, out); break;
+    case KX_NULL: buf_f(out, "NULL"); break;
     case KX_TEXT: buf_f(out, "%s", e->text); break;
     }
 }
@@ -304,6 +307,8 @@ static void print_statement(const KirStmt *s, Buf *out)
     case KI_RETURN: buf_line(out, "return;"); break;
     case KI_CALL: buf_line(out, "%s;", bare(s->x[0], out)); break;
     case KI_COMMENT: buf_line(out, "/* %s */", s->text); break;
+    case KI_FUNCTION:
+    case KI_PARAMETER:
     case KI_SHARED:
     case KI_LOAD_VECTOR:
     case KI_BARRIER:

@@ -35,6 +35,8 @@ static bool calls_for_effect(const KirExpr *e)
     if (!e)
         return false;
     const KirFunction *f = e->kind == KX_CALL ? e->function : NULL;
+    if (e->kind == KX_APPLY)
+        return true;
     if (f && (f->effect || f->writes || f->meets != KIR_THREAD))
         return true;
     for (int i = 0; i < e->nargs; i++)
@@ -61,7 +63,10 @@ static void find_effect(KirStmt *s, void *data)
         s->var->number = 1;
     switch (s->kind) {
     case KI_LET: case KI_VAR: case KI_ARRAY: case KI_FOR: case KI_WHILE: case KI_IF:
-    case KI_BREAK: case KI_CONTINUE: case KI_COMMENT: break;
+    case KI_BREAK:
+    case KI_CONTINUE:
+    case KI_COMMENT:
+    case KI_PARAMETER: break;
     case KI_ASSIGN: case KI_LOAD_VECTOR: case KI_MMA: *found |= !writes_inside(s); break;
     default: *found = true; break;
     }

@@ -10,8 +10,8 @@
 static void print_block(const KirBlock *b, Buf *out);
 static void print_expr(const KirExpr *e, int needs, Buf *out);
 
-static const char *const scalar_words[KT_COUNT] = { "void", "bool", "int", "uint32_t", "int64_t", "cell_bf16",
-                                                    "cell_f16", "float", "double" };
+static const char *const scalar_words[KT_COUNT] = { "void",      "bool",     "int",   "uint32_t", "int64_t",
+                                                    "cell_bf16", "cell_f16", "float", "double",   "int64_t" };
 
 const char *kir_cuda_scalar(KirScalar s)
 {
@@ -27,6 +27,18 @@ static const char *type_text(KirType t, Buf *out)
         buf_f(&b, "%s%s *", t.written ? "" : "const ", of);
     else
         buf_f(&b, t.space == KS_SHARED ? "cell_smem<%s> " : "%s ", of);
+    return b.data;
+}
+
+/* Of a local: the type of a place in a row follows from how many vectors of it a thread keeps. */
+static const char *local_type(const KirVar *v, Buf *out)
+{
+    Buf b = { .arena = out->arena };
+    if (v->type.of != KT_PLACE)
+        return type_text(v->type, out);
+    buf_f(&b, "cell_place<");
+    print_expr(v->count, 0, &b);
+    buf_f(&b, "> ");
     return b.data;
 }
 
@@ -70,11 +82,11 @@ static void print_special(const KirExpr *e, Buf *out)
         buf_f(out, "%s", words[e->op]);
 }
 
-static void print_args(const KirExpr *e, Buf *out)
+static void print_args(const KirExpr *e, int from, Buf *out)
 {
     buf_f(out, "(");
-    for (int i = 0; i < e->nargs; i++) {
-        buf_f(out, i ? ", " : "");
+    for (int i = from; i < e->nargs; i++) {
+        buf_f(out, i > from ? ", " : "");
         print_expr(e->args[i], 0, out);
     }
     buf_f(out, ")");
@@ -106,8 +118,11 @@ static void print_op(const KirExpr *e, Buf *out)
 
 static void print_call(const KirExpr *e, Buf *out)
 {
+    bool method = e->text[0] == '.';
+    if (method)
+        print_expr(e->args[0], 10, out);
     kir_print_callee(e, scalar_words, out);
-    print_args(e, out);
+    print_args(e, method, out);
 }
 
 /* Statements and their value on one line, in a function without a name. */
@@ -183,10 +198,15 @@ static void print_bare(const KirExpr *e, Buf *out)
             break;
         }
         buf_f(out, "%s<%s>", e->op == KA_LOAD_RO ? "cell_load_ro" : "cell_load", kir_cuda_scalar(e->type.of));
-        print_args(e, out);
+        print_args(e, 0, out);
         break;
     case KX_OP: print_op(e, out); break;
     case KX_CALL: print_call(e, out); break;
+    case KX_APPLY:
+        buf_f(out, "%s", e->var->name);
+        print_args(e, 0, out);
+        break;
+    case KX_NULL: buf_f(out, "nullptr"); break;
     case KX_WITHIN: print_within(e, out); break;
     case KX_TEXT: buf_f(out, "%s", e->text); break;
     }
@@ -234,13 +254,29 @@ static const char *rows_text(const KirVar *v, const Buf *like)
     return b.data;
 }
 
+/* What comes ahead takes its part of shared memory from the cursor. */
+static void print_row(const KirStmt *s, Buf *out)
+{
+    static const char *const classes[] = {
+        [KL_KEPT] = "cell_row", [KL_AHEAD] = "cell_row_ahead", [KL_COLUMNS] = "cell_column_sums"
+    };
+    const KirVar *v = s->var;
+    Buf given = { .arena = out->arena };
+    if (v->type.layout != KL_KEPT)
+        buf_f(&given, "(%s)", s->x[0] ? bare(s->x[0], out) : "cursor");
+    buf_line(out, "%s<%s, %s, %s> %s%s;", classes[v->type.layout], kir_cuda_scalar(v->type.of),
+             bare(v->count, out), bare(v->rows, out), v->name, given.data ? given.data : "");
+}
+
 static void print_declaration(const KirStmt *s, Buf *out)
 {
     static const char *const fragments[] = { "", "cell_mma_a", "cell_mma_b" };
     const KirVar *v = s->var;
-    const char *of = kir_cuda_scalar(v->type.of), *type = type_text(v->type, out);
+    const char *of = kir_cuda_scalar(v->type.of), *type = local_type(v, out);
     const char *fixed = s->kind == KI_LET ? "const " : "";
-    if (v->type.space == KS_FRAGMENT && v->type.layout == KL_SUM)
+    if (v->type.space == KS_ROW)
+        print_row(s, out);
+    else if (v->type.space == KS_FRAGMENT && v->type.layout == KL_SUM)
         buf_line(out, "cell_mma_c %s;", v->name);
     else if (v->type.space == KS_FRAGMENT)
         buf_line(out, "%s<%s> %s;", fragments[v->type.layout], v->type.of == KT_F32 ? "cell_tf32" : of,
@@ -269,10 +305,12 @@ static void print_for_head(const KirStmt *s, const char *end, Buf *out)
         buf_f(&next, "%s%s", name, s->x[2]->whole > 0 ? "++" : "--");
     else
         buf_f(&next, "%s += %s", name, bare(s->x[2], out));
-    if (s->n)
+    if (s->wide)
+        buf_line(out, "CELL_UNROLL_BY(%s ? %s : 1)", bare(s->wide, out), bare(s->wide, out));
+    else if (s->n)
         buf_line(out, s->n > 0 ? "CELL_UNROLL_BY(%lld)" : "CELL_UNROLL", (long long)s->n);
-    buf_line(out, "for (%s %s = %s; %s %s %s; %s)%s", kir_cuda_scalar(s->var->type.of), name,
-             bare(s->x[0], out), name, kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
+    buf_line(out, "for (%s%s = %s; %s %s %s; %s)%s", local_type(s->var, out), name, bare(s->x[0], out), name,
+             kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
 }
 
 /* Is it one statement that takes one line, so that it needs no braces? */
@@ -346,6 +384,19 @@ static void print_run(const KirStmt *s, Buf *out)
     buf_line(out, "%s_by<%s>(args);", s->text, b.data);
 }
 
+/* Its parameters stand in front of its statements. */
+static void print_function(const KirStmt *s, Buf *out)
+{
+    Buf params = { .arena = out->arena };
+    KirBlock inside = s->body;
+    for (; inside.len && inside.data[0]->kind == KI_PARAMETER; inside.data++, inside.len--)
+        buf_f(&params, "%s%s%s", params.len ? ", " : "", local_type(inside.data[0]->var, out),
+              inside.data[0]->var->name);
+    buf_line(out, "const auto %s = [&](%s) {", s->var->name, params.data ? params.data : "");
+    print_inside(&inside, out);
+    buf_line(out, "};");
+}
+
 static void print_statement(const KirStmt *s, Buf *out)
 {
     switch (s->kind) {
@@ -367,6 +418,8 @@ static void print_statement(const KirStmt *s, Buf *out)
     case KI_WAIT: buf_line(out, "cell_cp_async_wait<%lld>();", (long long)s->n); break;
     case KI_MMA: print_named("cell_mma", s, out); break;
     case KI_CALL: buf_line(out, "%s;", bare(s->x[0], out)); break;
+    case KI_FUNCTION: print_function(s, out); break;
+    case KI_PARAMETER: break;
     case KI_RUN: print_run(s, out); break;
     case KI_COMMENT: buf_line(out, "// %s", s->text); break;
     }
@@ -376,9 +429,11 @@ static void print_block(const KirBlock *b, Buf *out)
 {
     bool cursor = false;
     for (int i = 0; i < b->len; i++) {
-        if (b->data[i]->kind == KI_SHARED && !cursor)
+        const KirVar *v = b->data[i]->var;
+        bool shared = b->data[i]->kind == KI_SHARED || (v && v->type.layout == KL_AHEAD);
+        if (shared && !cursor)
             buf_line(out, "auto cursor = cell_shared();");
-        cursor |= b->data[i]->kind == KI_SHARED;
+        cursor |= shared;
         print_statement(b->data[i], out);
     }
 }

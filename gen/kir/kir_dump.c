@@ -29,11 +29,11 @@ static void dump_real(const KirExpr *e, Buf *out)
 
 static void dump_expr(const KirExpr *e, int needs, Buf *out);
 
-static void dump_args(const KirExpr *e, Buf *out)
+static void dump_args(const KirExpr *e, int from, Buf *out)
 {
     buf_f(out, "(");
-    for (int i = 0; i < e->nargs; i++) {
-        buf_f(out, i ? ", " : "");
+    for (int i = from; i < e->nargs; i++) {
+        buf_f(out, i > from ? ", " : "");
         dump_expr(e->args[i], 0, out);
     }
     buf_f(out, ")");
@@ -93,7 +93,7 @@ static void dump_bare(const KirExpr *e, Buf *out)
         buf_f(out, "as<");
         dump_type(e->type, out);
         buf_f(out, ">");
-        dump_args(e, out);
+        dump_args(e, 0, out);
         break;
     case KX_LOAD:
         if (e->nargs == 2) {
@@ -104,15 +104,28 @@ static void dump_bare(const KirExpr *e, Buf *out)
             break;
         }
         buf_f(out, "%s<%s>", e->op == KA_LOAD_RO ? "load_ro" : "load", kir_scalar_words[e->type.of]);
-        dump_args(e, out);
+        dump_args(e, 0, out);
         break;
     case KX_OP:
         buf_f(out, "%s<%s%s>", op_table[e->op].name, kir_scalar_words[e->type.of], e->fast ? ", fast" : "");
-        dump_args(e, out);
+        dump_args(e, 0, out);
         break;
-    case KX_CALL:
+    case KX_CALL: {
+        bool method = e->text[0] == '.';
+        if (method)
+            dump_expr(e->args[0], 10, out);
         kir_print_callee(e, kir_scalar_words, out);
-        dump_args(e, out);
+        dump_args(e, method, out);
+        break;
+    }
+    case KX_APPLY:
+        buf_f(out, "%s", e->var->name);
+        dump_args(e, 0, out);
+        break;
+    case KX_NULL:
+        buf_f(out, "null<");
+        dump_type(e->type, out);
+        buf_f(out, ">");
         break;
     case KX_WITHIN: {
         Buf inner = { .arena = out->arena, .indent = out->indent + 1 };
@@ -152,14 +165,35 @@ static void dump_line(const char *word, const KirStmt *s, Buf *out)
     buf_line(out, "%s %s", word, b.data);
 }
 
+/* The type of a local: of a place in a row with the number of vectors that a thread keeps. */
+static const char *local_type(const KirVar *v, const Buf *like)
+{
+    Buf type = { .arena = like->arena };
+    dump_type(v->type, &type);
+    if (v->type.of == KT_PLACE)
+        buf_f(&type, "(%s)", text_of(v->count, like));
+    return type.data;
+}
+
+static void dump_row(const KirStmt *s, Buf *out)
+{
+    static const char *const words[] = {
+        [KL_KEPT] = "row", [KL_AHEAD] = "row_ahead", [KL_COLUMNS] = "column_sums"
+    };
+    const KirVar *v = s->var;
+    buf_line(out, "%s %s: %s[%s][%s]%s%s", words[v->type.layout], v->name, kir_scalar_words[v->type.of],
+             text_of(v->rows, out), text_of(v->count, out), s->x[0] ? " at " : "",
+             s->x[0] ? text_of(s->x[0], out) : "");
+}
+
 static void dump_declaration(const KirStmt *s, Buf *out)
 {
     static const char *const layouts[] = { "", "left", "right", "sum" };
     const KirVar *v = s->var;
-    Buf type = { .arena = out->arena };
-    dump_type(v->type, &type);
     const char *scalar = kir_scalar_words[v->type.of];
-    if (s->kind == KI_ARRAY && v->type.space == KS_FRAGMENT)
+    if (s->kind == KI_ARRAY && v->type.space == KS_ROW)
+        dump_row(s, out);
+    else if (s->kind == KI_ARRAY && v->type.space == KS_FRAGMENT)
         buf_line(out, "fragment %s: %s %s", v->name, scalar, layouts[v->type.layout]);
     else if (s->kind == KI_ARRAY)
         buf_line(out, "array %s: %s%s%s%s[%s]%s", v->name, scalar, v->rows ? "[" : "",
@@ -168,10 +202,10 @@ static void dump_declaration(const KirStmt *s, Buf *out)
     else if (s->kind == KI_SHARED)
         buf_line(out, "shared %s: %s[%s]", v->name, scalar, text_of(v->count, out));
     else if (s->x[0])
-        buf_line(out, "%s %s: %s = %s", s->kind == KI_LET ? "let" : "var", v->name, type.data,
+        buf_line(out, "%s %s: %s = %s", s->kind == KI_LET ? "let" : "var", v->name, local_type(v, out),
                  text_of(s->x[0], out));
     else
-        buf_line(out, "var %s: %s", v->name, type.data);
+        buf_line(out, "%s %s: %s", s->kind == KI_VAR ? "var" : "parameter", v->name, local_type(v, out));
 }
 
 static void dump_inside(const KirBlock *b, Buf *out)
@@ -185,7 +219,11 @@ static void dump_statement(const KirStmt *s, Buf *out)
 {
     const KirExpr *const *x = s->x;
     switch (s->kind) {
-    case KI_LET: case KI_VAR: case KI_ARRAY: case KI_SHARED: dump_declaration(s, out); break;
+    case KI_LET:
+    case KI_VAR:
+    case KI_ARRAY:
+    case KI_SHARED:
+    case KI_PARAMETER: dump_declaration(s, out); break;
     case KI_ASSIGN:
         buf_line(out, "%s %s= %s", text_of(x[0], out), s->op == KB_COUNT ? "" : kir_binary_words[s->op],
                  text_of(x[1], out));
@@ -207,7 +245,9 @@ static void dump_statement(const KirStmt *s, Buf *out)
         char unroll[48] = "";
         if (s->n > 0)
             snprintf(unroll, sizeof unroll, " unroll %lld", (long long)s->n);
-        buf_line(out, "for %s: %s = %s; %s %s; += %s%s {", s->var->name, kir_scalar_words[s->var->type.of],
+        if (s->wide)
+            snprintf(unroll, sizeof unroll, " unroll %s", s->wide->var->name);
+        buf_line(out, "for %s: %s = %s; %s %s; += %s%s {", s->var->name, local_type(s->var, out),
                  text_of(x[0], out), kir_binary_words[s->op], text_of(x[1], out), text_of(x[2], out),
                  s->n == KIR_LANES ? " lanes"
                  : s->n < 0        ? " unroll all"
@@ -233,6 +273,11 @@ static void dump_statement(const KirStmt *s, Buf *out)
     case KI_WAIT: buf_line(out, "wait %lld", (long long)s->n); break;
     case KI_MMA: dump_line("mma", s, out); break;
     case KI_CALL: dump_line("call", s, out); break;
+    case KI_FUNCTION:
+        buf_line(out, "function %s {", s->var->name);
+        dump_inside(&s->body, out);
+        buf_line(out, "}");
+        break;
     case KI_RUN: dump_line("run", s, out); break;
     case KI_COMMENT: buf_line(out, "# %s", s->text); break;
     }

@@ -128,16 +128,22 @@ static KirType type(Parse *p)
 static const KirExpr *expression(Parse *p);
 static void block(Parse *p, const char *end);
 
-typedef struct Args { const KirExpr *of[16]; int n; } Args;
+enum { MOST_ARGUMENTS = 72 }; /* of a call: sums that are exchanged together */
+
+typedef struct Args {
+    const KirExpr *of[MOST_ARGUMENTS];
+    int n;
+} Args;
 
 static Args arguments(Parse *p)
 {
-    Args a = { .n = 0 };
+    Args a;
+    a.n = 0;
     expect(p, "(");
     while (!take(p, ")")) {
         if (a.n)
             expect(p, ",");
-        if (a.n == 16)
+        if (a.n == MOST_ARGUMENTS)
             fail(p, "too many arguments");
         a.of[a.n++] = expression(p);
     }
@@ -294,12 +300,39 @@ static const KirExpr *primary(Parse *p)
         e = typed(p, word);
     if (e)
         return e;
+    KirVar *function = variable(p, word);
+    if (function && function->type.space == KS_FUNCTION) {
+        Args a = arguments(p);
+        return kir_applied(p->k, kir_var(p->k, function), a.of, a.n);
+    }
+    if (strcmp(word, "null") == 0) {
+        expect(p, "<");
+        e = kir_null(p->k, type(p));
+        expect(p, ">");
+        return e;
+    }
     KirTemplate t[8];
     int nt = templates(p, t);
     Args a = arguments(p);
     if (!kir_function(word))
         fail(p, "%s is no function", word);
     return kir_call(p->k, word, t, nt, a.of, a.n);
+}
+
+/* .name(...) behind a thread's vectors. */
+static const KirExpr *method(Parse *p, const KirExpr *of)
+{
+    expect(p, ".");
+    Buf word = { .arena = p->arena };
+    buf_f(&word, ".%s", name(p));
+    Args a = arguments(p);
+    if (!kir_function(word.data))
+        fail(p, "%s is no function", word.data);
+    if (a.n == MOST_ARGUMENTS)
+        fail(p, "too many arguments");
+    memmove(a.of + 1, a.of, sizeof *a.of * (size_t)a.n);
+    a.of[0] = of;
+    return kir_call(p->k, word.data, NULL, 0, a.of, a.n + 1);
 }
 
 static const KirExpr *unary(Parse *p)
@@ -315,7 +348,11 @@ static const KirExpr *unary(Parse *p)
         e = negative(p);
         e = e ? e : kir_neg(p->k, unary(p));
     } else {
-        for (e = primary(p); *p->s == '[';) {
+        for (e = primary(p); *p->s == '[' || *p->s == '.';) {
+            if (*p->s == '.') {
+                e = method(p, e);
+                continue;
+            }
             expect(p, "[");
             e = kir_element(p->k, e, expression(p));
             expect(p, "]");
@@ -369,18 +406,52 @@ static KirVar *declare(Parse *p, const char *word, KirType t, bool changes)
     return v;
 }
 
+/* Of a vector, and of a place in a row: a number, or a parameter. */
+static const KirExpr *width(Parse *p)
+{
+    space(p);
+    if (isdigit((unsigned char)*p->s))
+        return kir_whole(p->k, number(p));
+    const char *word = name(p);
+    KirVar *v = variable(p, word);
+    if (!v)
+        fail(p, "%s is not declared", word);
+    return kir_var(p->k, v);
+}
+
+/* Behind the type of a place in a row: how many vectors a thread keeps; else NULL. */
+static const KirExpr *vectors_of(Parse *p, KirScalar of)
+{
+    if (of != KT_PLACE)
+        return NULL;
+    expect(p, "(");
+    const KirExpr *n = width(p);
+    expect(p, ")");
+    return n;
+}
+
+static void parameter(Parse *p)
+{
+    const char *word = name(p);
+    expect(p, ":");
+    const KirExpr *v = kir_parameter_of(p->k, word, scalar(p));
+    vec_push(p->arena, &p->scope, v->var);
+}
+
 static void declaration(Parse *p, KirStmtKind kind)
 {
     KirStmt s = { .kind = kind };
     const char *word = name(p);
     expect(p, ":");
     KirType t = type(p);
+    const KirExpr *vectors = vectors_of(p, t.of);
     if (kind == KI_LET || take(p, "=")) {
         if (kind == KI_LET)
             expect(p, "=");
         s.x[0] = expression(p);
     }
     s.var = declare(p, word, t, kind == KI_VAR);
+    s.var->count = vectors;
     kir_add(p->k, s);
 }
 
@@ -413,6 +484,22 @@ static void array(Parse *p, KirSpace space_of)
     kir_add(p->k, s);
 }
 
+static void row(Parse *p, KirLayout layout)
+{
+    const char *word = name(p);
+    expect(p, ":");
+    KirScalar of = scalar(p);
+    expect(p, "[");
+    const KirExpr *vectors = width(p), *at = NULL;
+    expect(p, "]");
+    expect(p, "[");
+    const KirExpr *each = width(p);
+    expect(p, "]");
+    if (take(p, "at"))
+        at = expression(p);
+    vec_push(p->arena, &p->scope, kir_row(p->k, word, layout, of, vectors, each, at)->var);
+}
+
 static void inside(Parse *p, KirBlock *b)
 {
     int from = p->scope.len;
@@ -423,12 +510,23 @@ static void inside(Parse *p, KirBlock *b)
     p->scope.len = from;
 }
 
+/* Is in scope behind its statements. */
+static void function(Parse *p)
+{
+    const KirExpr *f;
+    KirOpen open = kir_open_function(p->k, name(p), &f);
+    inside(p, p->k->at);
+    kir_close(p->k, open);
+    vec_push(p->arena, &p->scope, f->var);
+}
+
 static void counted_loop(Parse *p)
 {
     KirStmt s = { .kind = KI_FOR };
     const char *word = name(p);
     expect(p, ":");
     KirScalar of = scalar(p);
+    const KirExpr *vectors = vectors_of(p, of);
     expect(p, "=");
     s.x[0] = expression(p);
     expect(p, ";");
@@ -441,12 +539,16 @@ static void counted_loop(Parse *p)
     expect(p, ";");
     expect(p, "+=");
     s.x[2] = expression(p);
-    if (take(p, "unroll"))
-        s.n = take(p, "all") ? -1 : number(p);
-    else if (take(p, "lanes"))
+    if (take(p, "unroll")) {
+        const KirExpr *by = take(p, "all") ? NULL : width(p);
+        s.n = !by ? -1 : by->whole;
+        s.wide = by && by->kind == KX_VAR ? by : NULL;
+    } else if (take(p, "lanes")) {
         s.n = KIR_LANES;
+    }
     int from = p->scope.len;
     s.var = declare(p, word, kir_value(of), false);
+    s.var->count = vectors;
     kir_add(p->k, s);
     inside(p, &p->k->at->data[p->k->at->len - 1]->body);
     p->scope.len = from;
@@ -460,19 +562,6 @@ static void conditional(Parse *p, KirStmtKind kind)
     inside(p, &own->body);
     if (kind == KI_IF && take(p, "else"))
         inside(p, &own->other);
-}
-
-/* Of a vector: a number, or a parameter. */
-static const KirExpr *width(Parse *p)
-{
-    space(p);
-    if (isdigit((unsigned char)*p->s))
-        return kir_whole(p->k, number(p));
-    const char *word = name(p);
-    KirVar *v = variable(p, word);
-    if (!v)
-        fail(p, "%s is not declared", word);
-    return kir_var(p->k, v);
 }
 
 /* WORD<n> a, b[, c]: how many operands there are is the kind's. */
@@ -543,6 +632,16 @@ static void statement(Parse *p)
     else if (take(p, "array")) array(p, KS_REGISTERS);
     else if (take(p, "fragment")) array(p, KS_FRAGMENT);
     else if (take(p, "shared")) array(p, KS_SHARED);
+    else if (take(p, "row"))
+        row(p, KL_KEPT);
+    else if (take(p, "row_ahead"))
+        row(p, KL_AHEAD);
+    else if (take(p, "column_sums"))
+        row(p, KL_COLUMNS);
+    else if (take(p, "function"))
+        function(p);
+    else if (take(p, "parameter"))
+        parameter(p);
     else if (take(p, "for")) counted_loop(p);
     else if (take(p, "while")) conditional(p, KI_WHILE);
     else if (take(p, "if")) conditional(p, KI_IF);

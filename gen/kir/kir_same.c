@@ -120,7 +120,7 @@ static bool same_expr(const KirExpr *a, const KirExpr *b, int *numbers)
         if (a->templates[i].type != b->templates[i].type || a->templates[i].value != b->templates[i].value ||
             !same_expr(a->templates[i].of, b->templates[i].of, numbers))
             return false;
-    if (a->body && !same_block(a->body, b->body, numbers))
+    if (a->body && (numbers ? !same_block(a->body, b->body, numbers) : a->body != b->body))
         return false;
     for (int i = 0; i < a->nargs; i++)
         if (!same_expr(a->args[i], b->args[i], numbers))
@@ -186,7 +186,7 @@ bool kir_same(Kir *a, Kir *b)
 
 bool kir_equal(const KirExpr *a, const KirExpr *b)
 {
-    return a == b || (!a->body && !b->body && same_expr(a, b, NULL));
+    return a == b || same_expr(a, b, NULL);
 }
 
 static bool block_mentions(const KirBlock *b, const KirVar *v)

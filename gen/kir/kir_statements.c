@@ -81,6 +81,28 @@ const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const Ki
     return declare(k, KI_SHARED, v, NULL);
 }
 
+KirVar *kir_place(Kir *k, const char *name, const KirExpr *vectors)
+{
+    KirVar *v = kir_variable(k, name, kir_value(KT_PLACE), false);
+    v->count = vectors;
+    return v;
+}
+
+const KirExpr *kir_let_var(Kir *k, KirVar *v, const KirExpr *value)
+{
+    return declare(k, KI_LET, v, value);
+}
+
+const KirExpr *kir_row(Kir *k, const char *name, KirLayout layout, KirScalar of, const KirExpr *vectors,
+                       const KirExpr *width, const KirExpr *at)
+{
+    KirType type = { .of = of, .space = KS_ROW, .layout = layout, .written = true };
+    KirVar *v = kir_variable(k, name, type, true);
+    v->rows = vectors;
+    v->count = width;
+    return declare(k, KI_ARRAY, v, at);
+}
+
 const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout)
 {
     KirType type = { .of = of, .space = KS_FRAGMENT, .layout = layout, .written = true };
@@ -207,6 +229,25 @@ KirOpen kir_while(Kir *k, const KirExpr *condition)
 KirOpen kir_if(Kir *k, const KirExpr *condition)
 {
     return open_body(k, (KirStmt){ .kind = KI_IF, .x = { condition } });
+}
+
+KirOpen kir_open_function(Kir *k, const char *name, const KirExpr **function)
+{
+    KirVar *v = kir_variable(k, name, (KirType){ .space = KS_FUNCTION }, false);
+    KirOpen open = open_body(k, (KirStmt){ .kind = KI_FUNCTION, .var = v });
+    v->body = &open.statement->body;
+    *function = kir_var(k, v);
+    return open;
+}
+
+const KirExpr *kir_parameter_of(Kir *k, const char *name, KirScalar of)
+{
+    return declare(k, KI_PARAMETER, kir_variable(k, name, kir_value(of), false), NULL);
+}
+
+void kir_apply(Kir *k, const KirExpr *function, const KirExpr *const *args, int n)
+{
+    kir_do(k, kir_applied(k, function, args, n));
 }
 
 void kir_else(Kir *k, KirOpen *open)

@@ -46,9 +46,25 @@ static int level_of_call(Threads *t, const KirExpr *e, int control)
         level = most(level, level_of(t, e->args[i], control));
     meet(t, control, e->function->meets, e->function->name);
     for (int i = 0; i < e->nargs; i++)
-        if (e->function->writes >> i & 1 && e->args[i]->kind == KX_VAR && !kir_is_place(e->args[i]->type))
+        if (kir_writes(e->function, i) && e->args[i]->kind == KX_VAR && !kir_is_place(e->args[i]->type))
             raise(t, &e->args[i]->var->level, most(level, control));
     return level;
+}
+
+/* The function goes as far as its callers agree, and its parameters are what they give. */
+static int level_of_apply(Threads *t, const KirExpr *e, int control)
+{
+    raise(t, &e->var->level, control);
+    for (int i = 0; i < e->nargs; i++)
+        raise(t, &e->var->body->data[i]->var->level, level_of(t, e->args[i], control));
+    return KIR_THREAD;
+}
+
+/* The number of a thread's warp: the threads of a warp follow one another. */
+static bool is_warp(const KirExpr *e)
+{
+    return e->op == KB_DIV && e->args[0]->kind == KX_SPECIAL && e->args[0]->op == KP_THREAD &&
+           e->args[1]->kind == KX_WHOLE && e->args[1]->whole % 32 == 0;
 }
 
 static int level_of(Threads *t, const KirExpr *e, int control)
@@ -63,11 +79,14 @@ static int level_of(Threads *t, const KirExpr *e, int control)
         level = most(level, level_of(t, e->args[1], most(control, level)));
         return most(level, level_of(t, e->args[2], most(control, level)));
     case KX_BINARY:
+        if (is_warp(e))
+            return KIR_WARP;
         level = level_of(t, e->args[0], control);
         if (e->op == KB_AND || e->op == KB_OR)
             control = most(control, level);
         return most(level, level_of(t, e->args[1], control));
     case KX_CALL: return level_of_call(t, e, control);
+    case KX_APPLY: return level_of_apply(t, e, control);
     case KX_WITHIN:
         walk_block(t, e->body, control);
         return level_of(t, e->args[0], control);
@@ -132,6 +151,7 @@ static void walk_statement(Threads *t, KirStmt *s, int control)
         meet(t, control, (KirScope)s->op, s->op == KIR_BLOCK ? "a barrier" : "a barrier of a warp");
         break;
     case KI_MMA: meet(t, control, KIR_WARP, "a product of fragments"); break;
+    case KI_FUNCTION: walk_block(t, &s->body, most(control, s->var->level)); break;
     case KI_RUN: meet(t, control, KIR_BLOCK, "the kernel"); break;
     default: break;
     }

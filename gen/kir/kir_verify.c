@@ -32,8 +32,9 @@ static bool fail(Verify *v, const char *fmt, ...)
 
 static const char *type_words(Verify *v, KirType t)
 {
-    static const char *const layouts[] = { "", " left fragment", " right fragment", " sum fragment" };
-    static const char *const spaces[] = { "", "*", " shared", " array", "" };
+    static const char *const layouts[] = { "",     " left fragment", " right fragment", " sum fragment",
+                                           " row", " row ahead",     " column sums" };
+    static const char *const spaces[] = { "", "*", " shared", " array", "", "", " function" };
     Buf b = { .arena = v->k->arena };
     buf_f(&b, "%s%s%s%s", t.space == KS_GLOBAL && !t.written ? "const " : "", kir_scalar_words[t.of],
           spaces[t.space], layouts[t.layout]);
@@ -78,7 +79,7 @@ static bool fits(KirType to, const KirExpr *e)
                (e->type.written || !to.written);
     if (e->type.space != KS_VALUE || to.space != KS_VALUE)
         return false;
-    bool widens = to.of == KT_I64 && kir_is_whole(e->type.of);
+    bool widens = (to.of == KT_I64 || to.of == KT_PLACE) && kir_is_whole(e->type.of);
     return e->type.of == to.of || widens || (e->kind == KX_WHOLE && to.of != KT_BOOL && to.of != KT_VOID);
 }
 
@@ -155,7 +156,10 @@ static bool check_load(Verify *v, const KirExpr *e)
 /* What is written through must be a place that may be written, or an array that changes. */
 static bool check_written(Verify *v, const KirExpr *to)
 {
-    KirVar *array = to->type.space == KS_FRAGMENT && to->kind == KX_VAR ? to->var : kir_array_var(to);
+    bool whole = to->kind == KX_VAR && (to->type.space == KS_FRAGMENT || to->type.space == KS_ROW);
+    KirVar *array = whole ? to->var : kir_array_var(to);
+    if (to->kind == KX_VAR && to->type.space == KS_VALUE)
+        return (check_expr(v, to) && to->var->changes) || fail(v, "%s does not change", to->var->name);
     if (array) {
         if (!array->number)
             return fail(v, "%s is not declared there", array->name);
@@ -170,24 +174,67 @@ static bool check_written(Verify *v, const KirExpr *to)
                                                                 type_words(v, to->type));
 }
 
+/* What is called of a thread's vectors must be theirs; the array of neighbours is as long as a vector. */
+static bool check_method(Verify *v, const KirExpr *e)
+{
+    static const struct {
+        const char *name;
+        unsigned layouts;
+    } methods[] = { { ".load", 1 << KL_KEPT | 1 << KL_AHEAD },
+                    { ".load_or_zero", 1 << KL_KEPT | 1 << KL_AHEAD },
+                    { ".values", 1 << KL_KEPT | 1 << KL_AHEAD },
+                    { ".values_or_zero", 1 << KL_KEPT | 1 << KL_AHEAD },
+                    { ".turn", 1 << KL_AHEAD },
+                    { ".open", 1 << KL_COLUMNS },
+                    { ".close", 1 << KL_COLUMNS },
+                    { ".flush", 1 << KL_COLUMNS } };
+    const KirExpr *of = e->args[0];
+    bool has = false;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        has |= strcmp(methods[i].name, e->function->name) == 0 && of->kind == KX_VAR &&
+               of->type.space == KS_ROW && methods[i].layouts >> of->type.layout & 1;
+    if (!has)
+        return fail(v, "%s of %s", e->function->name, type_words(v, of->type));
+    KirVar *array = e->nargs > 3 ? kir_array_var(e->args[1]) : NULL;
+    return !array || kir_equal(array->count, of->var->count) ||
+           fail(v, "a vector in %s, which has another number of elements", array->name);
+}
+
+/* Parameters stand in front of a function's statements. */
+static bool check_apply(Verify *v, const KirExpr *e)
+{
+    const KirVar *f = e->var;
+    int n = 0;
+    if (f->type.space != KS_FUNCTION || !f->number)
+        return fail(v, "%s is no function that is declared there", f->name);
+    while (n < f->body->len && f->body->data[n]->kind == KI_PARAMETER)
+        n++;
+    if (n != e->nargs)
+        return fail(v, "%s with %d arguments, not %d", f->name, e->nargs, n);
+    for (int i = 0; i < n; i++)
+        if (!check_expr(v, e->args[i]) || !fits(f->body->data[i]->var->type, e->args[i]))
+            return fail(v, "%s gets %s", f->name, type_words(v, e->args[i]->type));
+    return true;
+}
+
 static bool check_call(Verify *v, const KirExpr *e)
 {
     const KirFunction *f = e->function;
     if (!f)
         return fail(v, "%s is no function of the device", e->text);
-    if (e->nargs != f->args || e->ntemplates != f->templates)
+    if ((f->args < 0 ? e->nargs < -f->args : e->nargs != f->args) || e->ntemplates != f->templates)
         return fail(v, "%s with %d arguments and %d of its template, not %d and %d", f->name, e->nargs,
                     e->ntemplates, f->args, f->templates);
     for (int i = 0; i < e->ntemplates; i++)
         if (e->templates[i].of && !is_known(v, e->templates[i].of))
             return fail(v, "%s with what is no parameter of the kernel", f->name);
     for (int i = 0; i < e->nargs; i++)
-        if (!(f->writes >> i & 1) && !check_expr(v, e->args[i]))
+        if (!kir_writes(f, i) && !check_expr(v, e->args[i]))
             return false;
     for (int i = 0; i < e->nargs; i++)
-        if (f->writes >> i & 1 && !check_written(v, e->args[i]))
+        if (kir_writes(f, i) && !check_written(v, e->args[i]))
             return false;
-    return true;
+    return f->name[0] != '.' || check_method(v, e);
 }
 
 /* The value stands in the scope of the statements in front of it. */
@@ -211,6 +258,8 @@ static bool check_convert(Verify *v, const KirExpr *e)
     if (kir_is_place(to))
         return (from.space == to.space && (from.written || !to.written)) ||
                fail(v, "a conversion from %s to %s", type_words(v, from), type_words(v, to));
+    if (to.of == KT_PLACE)
+        return fail(v, "a conversion to a place in a row");
     bool number = is_number(e->args[0]) || (from.of == KT_BOOL && from.space == KS_VALUE);
     return (number && is_number(e)) || fail(v, "a conversion from %s to %s", type_words(v, from),
                                             type_words(v, to));
@@ -251,6 +300,8 @@ static bool check_expr(Verify *v, const KirExpr *e)
         return check_load(v, e);
     if (e->kind == KX_CALL)
         return check_call(v, e);
+    if (e->kind == KX_APPLY)
+        return check_apply(v, e);
     if (e->kind == KX_WITHIN)
         return check_within(v, e);
     for (int i = 0; i < e->nargs; i++)
@@ -279,15 +330,41 @@ static bool declare(Verify *v, KirVar *x, bool given)
     for (int i = 0; i < v->scope.len; i++)
         if (strcmp(v->scope.data[i]->name, x->name) == 0)
             return fail(v, "two variables in scope are called %s", x->name);
+    if (x->type.of == KT_PLACE && (x->type.space != KS_VALUE || !x->count || !is_known(v, x->count)))
+        return fail(v, "%s is a place in a row of no number of vectors", x->name);
     x->number = ++v->number;
     x->given = given;
     vec_push(v->k->arena, &v->scope, x);
     return true;
 }
 
+static int64_t most_elements(const Verify *v, const KirExpr *e);
+
+/* Which of its vectors have a value is not followed: they are read under the condition that they are loaded
+ * under. Two turns of those that come ahead lie in shared memory. */
+static bool check_row(Verify *v, const KirStmt *s)
+{
+    const KirVar *x = s->var;
+    if (!is_known(v, x->count) || !is_known(v, x->rows))
+        return fail(v, "%s has no number of elements", x->name);
+    if ((s->x[0] != NULL) != (x->type.layout == KL_COLUMNS))
+        return fail(v, "%s has a place that it needs not, or none", x->name);
+    if (s->x[0] && (!check_expr(v, s->x[0]) || !fits(kir_global(x->type.of, true), s->x[0])))
+        return fail(v, "sums of %s go to %s", x->name, type_words(v, s->x[0]->type));
+    if (x->type.layout == KL_AHEAD) {
+        int64_t elements = 2 * most_elements(v, x->rows) * most_elements(v, x->count) * v->k->threads;
+        if (v->depth > 1)
+            return fail(v, "shared memory %s is declared inside", x->name);
+        v->shared += (elements * kir_bytes(x->type.of) + 15) / 16 * 16;
+    }
+    return declare(v, s->var, true);
+}
+
 static bool check_array(Verify *v, const KirStmt *s)
 {
     KirVar *x = s->var;
+    if (x->type.space == KS_ROW)
+        return check_row(v, s);
     bool known = x->count && is_known(v, x->count) && (x->count->kind == KX_VAR || x->count->whole > 0);
     if (x->type.space == KS_REGISTERS && (!known || (x->rows && !is_known(v, x->rows))))
         return fail(v, "%s has no number of elements", x->name);
@@ -477,6 +554,8 @@ static bool check_loop(Verify *v, KirStmt *s)
         for (int i = 0; i < 3; i++)
             if (!check_expr(v, s->x[i]) || !is_whole(s->x[i]))
                 return fail(v, "a limit of the loop over %s is no whole number", s->var->name);
+        if (s->wide && !is_known(v, s->wide))
+            return fail(v, "the loop over %s is unrolled by what is no parameter", s->var->name);
         if (s->op < KB_LT || s->op > KB_GE)
             return fail(v, "the loop over %s has no comparison", s->var->name);
         right = declare(v, s->var, true);
@@ -491,6 +570,20 @@ static bool check_loop(Verify *v, KirStmt *s)
         give(v, &before, NULL);
     close_scope(v, from);
     return right;
+}
+
+/* What it gives variables counts for no reader: when it runs is not followed. */
+static bool check_function(Verify *v, KirStmt *s)
+{
+    int loops = v->loops;
+    Given before = given_now(v);
+    v->loops = 0;
+    v->within++;
+    bool right = check_block(v, &s->body);
+    v->within--;
+    v->loops = loops;
+    give(v, &before, NULL);
+    return right && declare(v, s->var, true);
 }
 
 /* An entry runs the kernel with a value for each parameter. */
@@ -529,7 +622,11 @@ static bool check_statement(Verify *v, KirStmt *s)
     case KI_COPY: return check_copy(v, s);
     case KI_WAIT: return s->n >= 0 || fail(v, "all but %lld groups are waited for", (long long)s->n);
     case KI_MMA: return check_mma(v, s);
-    case KI_CALL: return s->x[0]->kind == KX_CALL ? check_expr(v, s->x[0]) : fail(v, "a call of no function");
+    case KI_FUNCTION: return check_function(v, s);
+    case KI_PARAMETER: return declare(v, s->var, true);
+    case KI_CALL:
+        return s->x[0]->kind == KX_CALL || s->x[0]->kind == KX_APPLY ? check_expr(v, s->x[0])
+                                                                     : fail(v, "a call of no function");
     case KI_BARRIER: return s->op == KIR_BLOCK || s->op == KIR_WARP || fail(v, "a barrier of one thread");
     case KI_RUN: return check_run(v, s);
     case KI_COMMIT: case KI_COMMENT: return true;

@@ -79,13 +79,13 @@ same "chunk.kir without a byte: crashes" 0 "$crashes"
 { printf 'kernel k threads 32 {\nlet x: i64 = '; printf '(%.0s' {1..100000}; } >"$work/k.kir"
 same "many brackets" "line 2: too deep" "$("$work/kir" verify "$work/k.kir" 2>&1)"
 
-for file in chunk dead minus table width; do
+for file in chunk dead minus row table width; do
     same "$file.kir" right "$("$work/kir" verify "tests/kir/$file.kir")"
 done
-for file in chunk width; do
+for file in chunk row width; do
     same "$file.kir reads back" "1 passed, 0 failed" "$("$work/kir" round tests/kir/$file.kir)"
 done
-for file in chunk minus table width; do
+for file in chunk minus row table width; do
     same "$file.kir as CUDA" "$(cat tests/kir/$file.cu)" "$("$work/kir" cuda tests/kir/$file.kir)"
     if cxx=$(command -v "${CXX:-g++}" || command -v clang++); then
         { echo '#include "cell_device.cuh"' &&
@@ -126,6 +126,13 @@ for change in 's/by N: i32, F: bool/by F: bool, N: i32/' 's/run 4, true/run 4, f
     's/store_vector<N> p_y + e, w_y$/store_vector<N> p_y, w_y/' 's/p_d, e/p_d, e + 1/' 's/% 4 ==/% 2 ==/' \
     's/<128>/<N>/'; do
     differs "$change" "different, hashes differ" width
+done
+
+differs 's/\bfetch\b/ask/g; s/row_x/kept/g; s/\bm\b/mean/g' "same, hashes equal" row
+for change in 's/row_ahead row_d/row row_d/' 's/unroll V/unroll 4/' 's/bf16\[V\]\[N\]/bf16[N][N]/' \
+    's/place(V) = threads/place(N) = threads/' 's/null<f32\*>$/p_y/' 's/call fetch(block(0))/call fetch(0)/' \
+    's/call row_d.turn()/call row_d.turn()\ncall row_d.turn()/' 's/load_or_zero(s, p_d, row/load_or_zero(s, p_d, 1/'; do
+    differs "$change" "different, hashes differ" row
 done
 
 # Every kernel of the specs that is built in the kernel IR reads back from its dump.
