@@ -1,6 +1,7 @@
 /* plan_group.c: which kernel or product computes each value. In come the phases; out go the groups of a direction, in
  * the order of their launch, each array in one. It is guaranteed that an array's group comes behind those of what it
  * reads, or is the same, and has it ready. */
+#include "ir/ops.h"
 #include "ir/rounded.h"
 #include "plan_pass.h"
 
@@ -334,7 +335,21 @@ static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
     return true;
 }
 
-/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are
+/* Has the value an operator in it that takes longer than a read of a cache? */
+static bool has_function(const Plan *p, NodeId id)
+{
+    enum { SLOTS = 8 };
+    const Node *n = at(p, id);
+    if (n->kind != N_MAP)
+        return false;
+    for (int i = 0; i < n->nargs; i++)
+        if (has_function(p, n->args[i]))
+            return true;
+    return op_table[n->op].cost >= SLOTS;
+}
+
+/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own, but on
+ * the CPU, where a kernel is a call, and each step of each sequence would compute a function once more. So are
  * short sums around products (a gate's stacked pre-activations), of which each reader takes a slice. */
 bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
@@ -350,7 +365,8 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
     int left = 64;
     return p->is_alias[id] || pr->in_place[id] ||
            (pr->phase[id] == PHASE_PARAM && !plan_reduces(p, id) && !operand &&
-            short_text(p, pr, at(p, id)->args[0], &left));
+            short_text(p, pr, at(p, id)->args[0], &left) &&
+            !(p->request->cpu && has_function(p, at(p, id)->args[0])));
 }
 
 /* Arrays that a product reads or writes keep rows of their own. */
