@@ -4,7 +4,8 @@
  * reciprocal, as on the GPU (code_hoist). A compiler does neither: it does not know that what the loop stores
  * lies elsewhere, and must round each quotient. What is read where numbers choose (a cotangent of 0 stays 0,
  * whatever the slope is) is read in each turn. What stands under a condition on places is moved where it
- * reads no memory, else with its condition. */
+ * reads no memory, else with its condition. A function of the neighbour alone, in a loop over rows (as of a
+ * param whose gradient is summed there), is computed for all neighbours in front of the rows. */
 #include <string.h>
 
 #include "cpu.h"
@@ -22,6 +23,10 @@ typedef struct Neighbours {
     Vars stored; /* pointers through which it stores */
     Vec(Moved) moved, read; /* in front of it; in front of the statement at hand */
     KirBlock *front, turn; /* get the locals' declarations */
+    const KirStmt *lanes; /* the loop over neighbours inside of it that is looked at; NULL: it is one itself */
+    Vars of_lane; /* what is declared there and depends on nothing else that is declared in the loop */
+    const KirExpr *count; /* elements of an array that has one for each of these neighbours; NULL: unknown */
+    Vec(Moved) columns; /* values of that kind, and the arrays that hold them */
 } Neighbours;
 
 /* Places that are declared: by which expressions. */
@@ -201,6 +206,102 @@ static const KirExpr *in_each_turn(Neighbours *l, const KirExpr *load)
     return local;
 }
 
+/* ---- functions of the neighbour alone, in a loop over rows around the one over neighbours */
+
+/* Is it the same in all turns of the outer loop? */
+static bool is_of_lane(Neighbours *l, const KirExpr *e)
+{
+    Vars all = l->inside;
+    l->inside = (Vars){ 0 };
+    for (int i = 0; i < all.len; i++)
+        if (!among(&l->of_lane, all.data[i]))
+            vec_push(l->code->kir->arena, &l->inside, all.data[i]);
+    bool is = !varies(l, e);
+    l->inside = all;
+    return is;
+}
+
+static bool has_function(const KirExpr *e)
+{
+    enum { SLOTS = 8 };
+    bool any = e->kind == KX_OP && op_table[e->op].cost >= SLOTS;
+    for (int i = 0; i < e->nargs && !any; i++)
+        any = has_function(e->args[i]);
+    return any;
+}
+
+static const KirExpr *with_args(Kir *k, const KirExpr *e, const KirExpr *const *args)
+{
+    KirExpr *copy = arena_alloc(k->arena, sizeof *copy);
+    *copy = *e;
+    copy->args = arena_alloc(k->arena, sizeof *copy->args * (size_t)e->nargs);
+    memcpy(copy->args, args, sizeof *args * (size_t)e->nargs);
+    return copy;
+}
+
+/* The expression with another loop's variable, and what is declared in between in its place. */
+static const KirExpr *at_lane(const Neighbours *l, const KirExpr *e, const KirExpr *lane)
+{
+    const KirExpr *args[64] = { NULL };
+    if (e->kind == KX_VAR && e->var == l->lanes->var)
+        return lane;
+    for (int i = 0; e->kind == KX_VAR && i < l->lanes->body.len; i++)
+        if (l->lanes->body.data[i]->var == e->var)
+            return at_lane(l, l->lanes->body.data[i]->x[0], lane);
+    for (int i = 0; i < e->nargs; i++)
+        args[i] = at_lane(l, e->args[i], lane);
+    return e->nargs ? with_args(l->code->kir, e, args) : e;
+}
+
+/* Its element of an array that a loop in front of the outer one fills. */
+static const KirExpr *of_column(Neighbours *l, const KirExpr *e)
+{
+    Kir *k = l->code->kir;
+    const KirExpr *array = NULL, *lane, *here = kir_var(k, l->lanes->var);
+    for (int i = 0; i < l->columns.len && !array; i++)
+        if (kir_equal(l->columns.data[i].value, e))
+            array = l->columns.data[i].local;
+    if (!array) {
+        KirBlock *outer = kir_enter(k, l->front);
+        array = kir_array(k, names_fresh(&l->code->k->locals, "per_lane"), e->type.of, l->count, true);
+        KirOpen loop = code_for(l->code, names_fresh(&l->code->k->locals, "lane"), l->lanes->x[0],
+                                l->lanes->x[1], l->lanes->x[2], &lane);
+        loop.statement->n = KIR_LANES;
+        kir_assign(k, kir_element(k, array, lane), at_lane(l, e, lane));
+        kir_close(k, loop);
+        kir_enter(k, outer);
+        vec_push(k->arena, &l->columns, ((Moved){ e, array }));
+    }
+    return kir_element(k, array, here);
+}
+
+/* An array beside the loop with an element for each neighbour, such as its sums: how many it has. */
+static const KirExpr *count_of(const Neighbours *l, const KirStmt *lanes)
+{
+    for (int i = 0; i < lanes->body.len; i++) {
+        const KirStmt *s = lanes->body.data[i];
+        const KirVar *array = s->kind == KI_ASSIGN ? kir_array_var(s->x[0]->args[0]) : NULL;
+        if (array && array->count && !among(&l->inside, array) && s->x[0]->args[1]->kind == KX_VAR &&
+            s->x[0]->args[1]->var == lanes->var)
+            return array->count;
+    }
+    return NULL;
+}
+
+static void enter_lanes(Neighbours *l, const KirStmt *lanes)
+{
+    Arena *arena = l->code->kir->arena;
+    l->lanes = lanes;
+    l->of_lane.len = 0;
+    l->count = count_of(l, lanes);
+    vec_push(arena, &l->of_lane, lanes->var);
+    for (int i = 0; i < lanes->body.len; i++)
+        if (lanes->body.data[i]->kind == KI_LET && is_of_lane(l, lanes->body.data[i]->x[0]))
+            vec_push(arena, &l->of_lane, lanes->body.data[i]->var);
+}
+
+/* ---- */
+
 static const KirExpr *moved(Neighbours *l, const KirExpr *e, Stand stand)
 {
     const KirExpr *args[64], *product;
@@ -209,6 +310,8 @@ static const KirExpr *moved(Neighbours *l, const KirExpr *e, Stand stand)
         return in_front(l, e);
     if (e->body || e->nargs > 64 || e->type.space != KS_VALUE)
         return e;
+    if (is_number && l->count && (stand != GUARDED || !reads(e)) && has_function(e) && is_of_lane(l, e))
+        return of_column(l, e);
     if (is_number && e->kind == KX_LOAD && e->nargs == 1 && stand == CHOSEN)
         return in_each_turn(l, e);
     if (is_number && (product = as_product(l, e, stand)))
@@ -217,13 +320,7 @@ static const KirExpr *moved(Neighbours *l, const KirExpr *e, Stand stand)
         args[i] = moved(l, e->args[i], stand_of(e, i, stand));
         other |= args[i] != e->args[i];
     }
-    if (!other)
-        return e;
-    KirExpr *copy = arena_alloc(l->code->kir->arena, sizeof *copy);
-    *copy = *e;
-    copy->args = arena_alloc(l->code->kir->arena, sizeof *copy->args * (size_t)e->nargs);
-    memcpy(copy->args, args, sizeof *args * (size_t)e->nargs);
-    return copy;
+    return other ? with_args(l->code->kir, e, args) : e;
 }
 
 static void forget(Vars *v, const KirVar *var)
@@ -247,9 +344,12 @@ static void move_out(Neighbours *l, KirBlock *b)
             forget(&l->inside, s->var);
             continue;
         }
-        if (s->kind == KI_FOR)
+        if (s->kind == KI_FOR) {
+            if (s->n == KIR_LANES)
+                enter_lanes(l, s);
             move_out(l, &s->body);
-        else if (s->kind == KI_LET || s->kind == KI_VAR)
+            l->count = NULL;
+        } else if (s->kind == KI_LET || s->kind == KI_VAR)
             s->x[0] = s->x[0] ? moved(l, s->x[0], ALWAYS) : NULL;
         else if (s->kind == KI_ASSIGN || s->kind == KI_STORE)
             s->x[1] = moved(l, s->x[1], ALWAYS);

@@ -12,6 +12,7 @@
 
 #if CELL_CPU_DOUBLE
 #define E_SHIFT 52
+#define E_SIGN ((cell_word)1 << 63)
 #define E_BIAS 1023
 #define E_MAGIC 0x1.8p52 /* a whole number that is added to it lies in its last bits */
 #define E_LN2_HIGH 6.93147180369123816490e-01
@@ -23,6 +24,7 @@
 #define E_FULL 40.0 /* e^-x is less than half of the last place of 1 */
 #else
 #define E_SHIFT 23
+#define E_SIGN ((cell_word)1 << 31)
 #define E_BIAS 127
 #define E_MAGIC 0x1.8p23f
 #define E_LN2_HIGH 0x1.62e4p-1f
@@ -125,28 +127,46 @@ E_FUNCTION E_REAL E_NAME(log1p)(E_REAL x)
     return E_SELECT(x == 0, x, y);
 }
 
+/* Of |x|, by e = exp(2 |x|) - 1 as above, without what only other arguments need; the sign is put back. */
 E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x)
 {
-    const E_REAL size = E_SELECT(x < 0, -x, x), most = E_SELECT(size > E_FULL / 2, E_OF(E_FULL / 2), size);
-    const E_REAL e = E_NAME(expm1)(2 * most), y = e / (e + 2);
-    return E_SELECT(x < 0, -y, E_SELECT(x == 0, x, y));
+    E_REAL r;
+    E_INT n;
+    const E_WORD sign = E_BITS(x) & E_WORDS(E_SIGN);
+    const E_REAL size = E_FROM(E_BITS(x) ^ sign);
+    const E_REAL most = E_SELECT(size > E_FULL / 2, E_OF(E_FULL / 2), size);
+    const E_REAL q = E_NAME(reduced)(2 * most, &r, &n), h = E_NAME(power)(n - 1);
+    const E_REAL e = 2 * E_FMA(h, E_FMA(r * r, q, r), h - (real)0.5), y = e / (e + 2);
+    return E_FROM(E_BITS(y) | sign);
+}
+
+/* e^-|x|, which cannot overflow. */
+E_FUNCTION E_REAL E_NAME(decay)(E_REAL x)
+{
+    E_REAL r;
+    E_INT n;
+    x = E_FROM(E_BITS(x) | E_WORDS(E_SIGN));
+    x = E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x);
+    const E_REAL q = E_NAME(reduced)(x, &r, &n);
+    const E_INT half = n >> 1;
+    return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
 }
 
 /* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
  * smallest results. */
 E_FUNCTION E_REAL E_NAME(sigmoid)(E_REAL x)
 {
-    const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
+    const E_REAL e = E_NAME(decay)(x);
     return E_SELECT(x < 0, e, E_OF((real)1)) / (1 + e);
 }
 E_FUNCTION E_REAL E_NAME(softplus)(E_REAL x)
 {
-    const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
+    const E_REAL e = E_NAME(decay)(x);
     return E_SELECT(x < 0, E_OF((real)0), x) + E_NAME(log1p)(e);
 }
 E_FUNCTION E_REAL E_NAME(logsigmoid)(E_REAL x)
 {
-    const E_REAL e = E_NAME(exp)(E_SELECT(x < 0, x, -x));
+    const E_REAL e = E_NAME(decay)(x);
     return E_SELECT(x < 0, x, E_OF((real)0)) - E_NAME(log1p)(e);
 }
 /* x times its gate. The gate's zero wins at -inf, where the product would be NaN. */
@@ -160,6 +180,7 @@ E_FUNCTION E_REAL E_NAME(silu)(E_REAL x)
 }
 
 #undef E_SHIFT
+#undef E_SIGN
 #undef E_BIAS
 #undef E_MAGIC
 #undef E_LN2_HIGH

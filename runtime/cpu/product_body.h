@@ -246,12 +246,48 @@ static void NAME(put)(const NAME(Few) * x, int64_t row, int64_t col, REAL sum)
     (to, call->c.dtype, call->beta == 0 ? value : value + (REAL)call->beta * NAME(one)(to, call->c.dtype));
 }
 
+/* 16 lanes in a fixed tree: halves are joined until one is left. */
+static REAL NAME(tree)(const REAL *lane)
+{
+    enum { QUARTER = 16 / (int)sizeof(REAL), COUNT = 16 / QUARTER };
+    typedef REAL quarter __attribute__((vector_size(16), aligned(sizeof(REAL)), may_alias));
+    quarter x[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        x[i] = *(const quarter *)(lane + i * QUARTER);
+    for (int half = COUNT / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            x[i] += x[i + half];
+    if (QUARTER == 2)
+        return x[0][0] + x[0][1];
+    return (x[0][0] + x[0][QUARTER / 2]) + (x[0][1] + x[0][QUARTER - 1]);
+}
+
+static REAL NAME(dot)(const REAL *a, const REAL *b, int64_t k)
+{
+    enum { COUNT = 16 / NAME(LANES) };
+    const int64_t whole = k / 16 * 16;
+    NAME(V) sum[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        sum[i] = (NAME(V)){ 0 };
+    for (int64_t p = 0; p < whole; p += 16)
+        for (int i = 0; i < COUNT; i++)
+            sum[i] += *(const NAME(V) *)(a + p + i * NAME(LANES)) *
+                      *(const NAME(V) *)(b + p + i * NAME(LANES));
+    REAL lane[16];
+    for (int i = 0; i < COUNT; i++)
+        *(NAME(V) *)(lane + i * NAME(LANES)) = sum[i];
+    for (int64_t l = 0; l < k - whole; l++)
+        lane[l] += a[whole + l] * b[whole + l];
+    return NAME(tree)(lane);
+}
+
 /* Columns of B whose terms are neighbours: each sum in 16 lanes, which a tree adds up. */
 static void NAME(dots)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Few) *x = data;
     const cell_gemm_call *call = x->call;
-    int64_t k = call->k, whole = k / 16 * 16;
+    const int64_t k = call->k;
+    const int is_plain = call->c.dtype == REAL_TYPE && call->beta == 0;
     REAL *column = scratch;
     for (int64_t j = first; j < end; j++) {
         const REAL *b = (const REAL *)NAME(at)(&call->b, x->batch, 0, j);
@@ -260,17 +296,11 @@ static void NAME(dots)(const void *data, int64_t first, int64_t end, void *scrat
             b = column;
         }
         for (int64_t i = 0; i < call->m; i++) {
-            const REAL *a = x->a + i * k;
-            REAL lane[16] = { 0 };
-            for (int64_t p = 0; p < whole; p += 16)
-                for (int l = 0; l < 16; l++)
-                    lane[l] += a[p + l] * b[p + l];
-            for (int64_t l = 0; l < k - whole; l++)
-                lane[l] += a[whole + l] * b[whole + l];
-            for (int half = 8; half > 0; half /= 2)
-                for (int l = 0; l < half; l++)
-                    lane[l] += lane[l + half];
-            NAME(put)(x, i, j, lane[0]);
+            REAL sum = NAME(dot)(x->a + i * k, b, k);
+            if (is_plain)
+                *(REAL *)(uintptr_t)NAME(at)(&call->c, x->batch, i, j) = (REAL)call->alpha * sum;
+            else
+                NAME(put)(x, i, j, sum);
         }
     }
 }
