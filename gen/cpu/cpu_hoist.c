@@ -23,7 +23,8 @@ typedef struct Neighbours {
     Vars stored; /* pointers through which it stores */
     Vec(Moved) moved, read; /* in front of it; in front of the statement at hand */
     KirBlock *front, turn; /* get the locals' declarations */
-    const KirStmt *lanes; /* the loop over neighbours inside of it that is looked at; NULL: it is one itself */
+    const KirStmt
+        *lanes; /* the loop over neighbours inside of it that is looked at; NULL: it is one itself */
     Vars of_lane; /* what is declared there and depends on nothing else that is declared in the loop */
     const KirExpr *count; /* elements of an array that has one for each of these neighbours; NULL: unknown */
     Vec(Moved) columns; /* values of that kind, and the arrays that hold them */

@@ -271,8 +271,8 @@ static REAL NAME(dot)(const REAL *a, const REAL *b, int64_t k)
         sum[i] = (NAME(V)){ 0 };
     for (int64_t p = 0; p < whole; p += 16)
         for (int i = 0; i < COUNT; i++)
-            sum[i] += *(const NAME(V) *)(a + p + i * NAME(LANES)) *
-                      *(const NAME(V) *)(b + p + i * NAME(LANES));
+            sum[i] +=
+                *(const NAME(V) *)(a + p + i * NAME(LANES)) * *(const NAME(V) *)(b + p + i * NAME(LANES));
     REAL lane[16];
     for (int i = 0; i < COUNT; i++)
         *(NAME(V) *)(lane + i * NAME(LANES)) = sum[i];

@@ -180,10 +180,15 @@ if [[ -z ${ONLY:-} ]]; then
         CELL_BLAS=none "$work/products" >"$work/products.log"
     count "$work/products.log" products
 fi
-# What several loops over a row read is computed in one of them.
+# What several loops over a row read is computed in one of them; functions of params in no step and no row.
+is_computed() { # spec, function of C, times
+    local times
+    times=$("$build/cellc" emit "$root/specs/$1.cell" --kind cpu | grep -c "$2(")
+    if ((times == $3)); then ((passed++)); else echo "FAIL $1: $2 is in $times places, not $3" && ((failed++)); fi
+}
 if [[ -z ${ONLY:-} ]]; then
-    once=$("$build/cellc" emit "$root/specs/softmax_row.cell" --kind cpu | grep -c 'cell_exp(')
-    if ((once == 1)); then ((passed++)); else echo "FAIL softmax computes exp in $once loops" && ((failed++)); fi
+    is_computed softmax_row cell_exp 1
+    is_computed s5 cell_exp_re 2
 fi
 # Attention's tiles, and that faults in them are seen: two of those in faults.txt, with FULL=1 all.
 attention() { # type, CELL_CPU_DOUBLE, folders of headers: the program's log
