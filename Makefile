@@ -60,7 +60,7 @@ MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BIS
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
 .PHONY: all help deps runtime lib lint style check check-quick check-random check-python coverage corpus generated
-.PHONY: catalogue site demo wasm bench bench-memory bench-plots bench-compile install install-parts uninstall clean
+.PHONY: catalogue site demo wasm wasm-page bench bench-memory bench-plots bench-compile install install-parts uninstall clean
 .PHONY: dist deb
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
@@ -204,8 +204,16 @@ demo: all ## compile a GRU, explain it, check its gradients, train a byte-level 
 
 # ---- WebAssembly
 
-wasm: all ## compile cells for WebAssembly with clang and check them under Node (ONLY=regex, FULL=1)
+wasm: all ## compile cells for WebAssembly with clang and check them under Node and in Chromium (ONLY=regex)
 	@WASM=1 BUILD=$(BUILD) ONLY="$(ONLY)" bash tests/wasm/run.sh
+
+WASM_PAGE := $(BUILD)/wasm-page
+WASM_SECONDS ?= 180
+wasm-page: all ## train a language model under Node and make a web page that runs it: build/wasm-page (WASM_SECONDS=180)
+	$(BUILD)/cellc build examples/wasm/charlm.cell --target wasm -o $(WASM_PAGE)
+	node examples/wasm/train.mjs $(WASM_PAGE) examples/bytelm/opticks.txt $(WASM_SECONDS)
+	cp examples/wasm/*.mjs examples/wasm/index.html $(WASM_PAGE)
+	@echo "the page: python3 -m http.server -d $(WASM_PAGE), then http://localhost:8000"
 
 # ---- benchmarks: need a GPU and nvcc, and say so
 

@@ -336,6 +336,26 @@ class Layer {
         this.#saved = null;
     }
 
+    // All params as the bytes of a safetensors file, under their names behind the prefix.
+    save(prefix = "") {
+        const words = ["F32", "BF16", "F16", "F64", "I32", "BOOL"], header = {}, parts = [];
+        let end = 0;
+        this.#setSizes(1, this.sizes.B);
+        for (const [name] of this.#about.tensors.filter(([, kind]) => kind === PARAM)) {
+            if (!this.#known.has(name))
+                throw this.#error(`the param ${name} has no value to save`);
+            const { shape, dtype } = this.#own(name), bytes = arrays[dtype].BYTES_PER_ELEMENT * product(shape);
+            header[prefix + name] = { dtype: words[dtype], shape, data_offsets: [end, end += bytes] };
+            parts.push(new Uint8Array(this.#module.c.memory.buffer, this.#rooms.get(name).at, bytes));
+        }
+        const text = new TextEncoder().encode(JSON.stringify(header));
+        const room = Math.ceil(text.length / 8) * 8, file = new Uint8Array(8 + room + end).fill(0x20, 0, 8 + room);
+        new DataView(file.buffer).setBigUint64(0, BigInt(room), true);
+        file.set(text, 8);
+        parts.reduce((at, part) => (file.set(part, at), at + part.length), 8 + room);
+        return file;
+    }
+
     // States are again what the cell says that they begin with, and the next step is the first one.
     reset() {
         for (const [name, kind] of this.#about.tensors)

@@ -1,9 +1,9 @@
 #!/bin/bash
 # `cellc build --target wasm`: cells compiled for WebAssembly, under Node. Instances of every kind of kernel
 # against the reference in double (ladder/, as a program for WASI), and the module's layers in JavaScript:
-# against values made elsewhere (vectors.mjs), and in careless hands (layers.mjs). In: BUILD; WASM=1, as `make
-# wasm` has it: what is missing is a failure, and else a skip. FULL=1: more kinds. ONLY: a regular expression
-# on the instances' names, and then nothing else.
+# against values made elsewhere (vectors.mjs), in careless hands (layers.mjs), and in a page (page.mjs). In:
+# BUILD, CHROMIUM; WASM=1, as `make wasm` has it: what is missing is a failure, and else a skip. With WASM=1
+# or FULL=1: more kinds of cells. ONLY: a regular expression on the instances' names, and then nothing else.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +11,7 @@ root=$(cd "$here/../.." && pwd)
 cellc=$root/${BUILD:-build}/cellc
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0 passed=0 skipped=0
+failed=0 passed=0 skipped=0 all_kinds=${FULL:-${WASM:-}}
 unset WASM_CC WASI_SDK_PATH WASM_CFLAGS CELL_BACKEND CELL_CPU_LEVEL
 
 lacks() { # the line that installs it
@@ -58,17 +58,17 @@ node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null
 
 # ---- the ladder, as a program for WASI
 
-# NAME SPEC and settings | SIZES: a step with products, walks on chip, strands, sums over rows; with FULL=1
-# scattered sums, the past, and more.
+# NAME SPEC and settings | SIZES: a step with products, a walk on chip, strands; of all kinds also sums over
+# rows, scattered sums, the past, and more.
 instances() {
     cat <<'END'
-lstm lstm | 2,3,5,7 20,4,96,128
-e79_N6_dtype_f64 e79:N=6,dtype=f64 | 1,5,3 2,3,5
+lstm lstm | 2,3,5,7 12,4,33,48
 gated_delta_N33_V20_dtype_f16 gated_delta:N=33,V=20,dtype=f16 | 2,3,2 1,40,1
 hgrn hgrn | 3,9,1100
-layernorm_dtype_f16 layernorm:dtype=f16 | 9,40,300
 END
-    [[ -z ${FULL:-} ]] || cat <<'END'
+    [[ -z $all_kinds ]] || cat <<'END'
+e79_N6_dtype_f64 e79:N=6,dtype=f64 | 1,5,3 2,3,5
+layernorm_dtype_f16 layernorm:dtype=f16 | 9,40,300
 lstm_reverse_dtype_bf16 lstm:reverse,dtype=bf16 | 2,3,5,7
 embedding embedding | 2,30,5,6
 e79_N64 e79:N=64 | 1,5,3
@@ -138,9 +138,9 @@ done < <(instances)
 # ---- the module in JavaScript
 
 if [[ -z ${ONLY:-} ]]; then
-    cells=(lstm lstm:dtype=bf16 lstm:packed embedding) values=(lstm=lstm.vec)
-    if [[ -n ${FULL:-} ]]; then
-        cells+=(s5 e79:N=6,bias=input gated_delta:N=4,V=5 causal_attention)
+    cells=(lstm lstm:dtype=bf16 lstm:packed "$root/examples/wasm/charlm.cell") values=(lstm=lstm.vec)
+    if [[ -n $all_kinds ]]; then
+        cells+=(embedding s5 e79:N=6,bias=input gated_delta:N=4,V=5 causal_attention)
         values+=(s5=s5.vec e79_N6_bias_input=e79_input.vec gated_delta_N4_V5=gated_delta.vec)
     fi
     module=$work/module/cells.mjs
@@ -150,6 +150,30 @@ if [[ -z ${ONLY:-} ]]; then
     count "$work/vectors.log" vectors
     node "$here/layers.mjs" "$module" >"$work/layers.log" 2>&1
     count "$work/layers.log" layers
+
+    # examples/wasm: the model learns a little, and writes in a page of Chromium what it writes in Node.
+    cp "$root"/examples/wasm/*.{mjs,html} "$work/module"
+    echo 'export { load } from "./cells.mjs";' >"$work/module/charlm.mjs"
+    node "$root/examples/wasm/train.mjs" "$work/module" "$root/examples/bytelm/opticks.txt" 300 20 \
+        >"$work/train.log" 2>&1
+    loss=$(sed -n 's/.*; loss \([0-9.]*\)$/\1/p' "$work/train.log")
+    if awk -v loss="${loss:-9}" 'BEGIN { exit !(loss < 4.6) }'; then # it begins with log 128 = 4.85
+        ((passed++))
+    else
+        echo "FAIL train.mjs: $(tail -n 5 "$work/train.log")"
+        ((failed++))
+    fi
+    chromium=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome)}
+    if [[ -n $chromium ]]; then
+        node "$here/page.mjs" "$work/module" "$chromium" >"$work/page.log" 2>&1
+        count "$work/page.log" "the page"
+    elif [[ -n ${WASM:-} ]]; then
+        echo "FAIL the page was not opened: apt-get install chromium"
+        ((failed++))
+    else
+        echo "wasm: the page was not opened: apt-get install chromium"
+        ((skipped++))
+    fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))
