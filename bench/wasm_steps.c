@@ -1,5 +1,5 @@
-/* Steps of one sequence in a second, for bench/wasm.sh: every cell of the library `cells`, compiled for this machine or for
- * WASI. Arguments: rounds. Out: per cell its key and the microseconds of a step, the least of the rounds. */
+/* Steps of one sequence, for bench/wasm.sh: every cell of the library `cells`, for this machine or for WASI.
+ * Arguments: rounds. Out: per cell its key and the microseconds of a step, the least of the rounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

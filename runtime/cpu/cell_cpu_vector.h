@@ -85,6 +85,8 @@ CELL_V cell_v cell_v_fma(cell_v a, cell_v b, cell_v c)
     z.h[0] = CELL_V_FMA256(x.h[0], y.h[0], z.h[0]);
     z.h[1] = CELL_V_FMA256(x.h[1], y.h[1], z.h[1]);
     return z.v;
+#elif !defined(__FMA__)
+    return a * b + c; /* lane by lane clang makes no vectors of it */
 #else
     for (int l = 0; l < CELL_W; l++)
         c[l] = CELL_FMA(a[l], b[l], c[l]);
