@@ -121,8 +121,8 @@ class Module {
 
     // Memory in the module, zero; bytes may be 0.
     take(bytes) {
-        const at = this.c.malloc(Math.max(bytes, 16)) >>> 0;
-        if (!at || bytes > 0x7fffffff)
+        const at = bytes <= 0x7fffffff ? this.c.malloc(Math.max(bytes, 16)) >>> 0 : 0;
+        if (!at)
             throw new RangeError(`out of memory: ${bytes} bytes`);
         new Uint8Array(this.c.memory.buffer, at, bytes).fill(0);
         return at;
@@ -211,6 +211,8 @@ class Layer {
     #sizes; // in memory, 64 bits each
     #args; // in memory: pointers
     #shape; // in memory: extents of one argument
+    #memory; // in memory: a cell_memory
+    #inputs; // names
     #shapes = [[], []]; // of arguments of forward and backward at the sizes that are set, as far as they were asked for
     #rooms = new Map(); // what is in memory: name -> { at, bytes }
     #known = new Set(); // params and states that have values
@@ -224,6 +226,8 @@ class Layer {
         this.#sizes = module.take(8 * about.sizes.length);
         this.#args = module.take(4 * Math.max(about.forward.length, about.backward.length, 1));
         this.#shape = module.take(8 * MOST_AXES);
+        this.#memory = module.take(16);
+        this.#inputs = new Set(about.tensors.filter(([, kind]) => [INPUT, LENGTHS, STARTS].includes(kind)).map(([name]) => name));
         this.sizes = Object.freeze({ ...sizes });
         this.#setSizes(1, sizes.B);
         about.forward.forEach(([tensor, role, , dtype], i) => {
@@ -408,25 +412,22 @@ class Layer {
     #run(given, T, total, step, train) {
         const { c, context } = this.#module, { forward, tensors } = this.#about;
         for (const name of Object.keys(given))
-            if (!tensors.some(([own, kind]) => own === name && [INPUT, LENGTHS, STARTS].includes(kind)))
+            if (!this.#inputs.has(name))
                 throw this.#error(`there is no input ${name}`);
         this.#setSizes(T, total);
         this.#saved = null;
         const pointers = this.#pointersOfForward(given, train);
-        const memory = this.#module.take(16);
         let bytes = 0;
         if (train) {
-            this.#module.check(c.cell_reserve_bytes(context, this.#cell, this.#sizes, memory));
-            bytes = this.#module.words(memory, 1)[0];
+            this.#module.check(c.cell_reserve_bytes(context, this.#cell, this.#sizes, this.#memory));
+            bytes = this.#module.words(this.#memory, 1)[0];
         }
         const reserve = train ? this.#room("the reserve", 5, bytes) : 0;
-        this.#module.words(memory, 4).set([0, 0, reserve, bytes]);
+        this.#module.words(this.#memory, 4).set([0, 0, reserve, bytes]);
         this.#module.words(this.#args, pointers.length).set(pointers);
-        const status = (step ? c.cell_run_step : c.cell_run_forward)(context, this.#cell, this.#sizes, this.#args, memory, 0);
-        c.free(memory);
-        this.#module.check(status);
-        const result = {};
-        const initial = new Set(tensors.filter(([name, kind]) => kind === STATE && this.#known.has(name)).map(([n]) => n));
+        const run = step ? c.cell_run_step : c.cell_run_forward;
+        this.#module.check(run(context, this.#cell, this.#sizes, this.#args, this.#memory, 0));
+        const result = {}, initial = train ? new Set(this.#known) : null;
         forward.forEach(([tensor, role, , dtype], i) => {
             const [name, kind] = tensors[tensor];
             if (kind === OUTPUT)
@@ -489,12 +490,10 @@ class Layer {
                 return saved.initial.has(name) ? this.#rooms.get(`${name}, next`).at : 0;
             return this.#rooms.get(name).at;
         });
-        const memory = this.#module.take(16);
-        this.#module.words(memory, 4).set([0, 0, saved.reserve, saved.bytes]);
+        this.#module.words(this.#memory, 4).set([0, 0, saved.reserve, saved.bytes]);
         this.#module.words(this.#args, pointers.length).set(pointers);
-        const status = c.cell_run_backward(context, this.#cell, this.#sizes, this.#args, memory, accumulate ? ACCUMULATE : 0);
-        c.free(memory);
-        this.#module.check(status);
+        const flags = accumulate ? ACCUMULATE : 0;
+        this.#module.check(c.cell_run_backward(context, this.#cell, this.#sizes, this.#args, this.#memory, flags));
         const result = {};
         backward.forEach(([tensor, role, flags, dtype], i) => {
             if (role === D_VALUE && !(flags & IGNORED))
@@ -507,7 +506,7 @@ class Layer {
     free() {
         for (const { at } of this.#rooms.values())
             this.#module.c.free(at);
-        [this.#sizes, this.#args, this.#shape].forEach((at) => this.#module.c.free(at));
+        [this.#sizes, this.#args, this.#shape, this.#memory].forEach((at) => this.#module.c.free(at));
         this.#rooms.clear();
         this.#known.clear();
         this.#saved = null;
