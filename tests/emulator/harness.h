@@ -92,6 +92,8 @@ template <class T> struct Array {
     T &operator[](size_t i) { return data[i]; }
 };
 
+static inline bool is_on_gpu() { return true; }
+
 static bool has_clusters()
 {
     int major = 0;
@@ -150,6 +152,8 @@ template <class T> struct Array {
     }
     T &operator[](size_t i) { return data[i]; }
 };
+
+static inline bool is_on_gpu() { return false; }
 
 static inline bool has_clusters() { return true; }
 
