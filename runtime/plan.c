@@ -184,6 +184,25 @@ static cell_status workspace_bytes(cell_context *ctx, const cell_desc *desc, con
     return most_bytes(ctx, desc, kinds, 4, sizes, bytes, err);
 }
 
+/* The reference counts its reserve in size_t, which has no room for every call where it has 32 bits: states at
+ * all steps and behind the last, each number of 8 bytes at most. */
+static int reference_can_count(const cell_desc *desc, const int64_t *sizes)
+{
+    const double rows = desc->total ? (double)sizes[desc->total] : 0;
+    const double steps = desc->total ? rows / (double)sizes[CELL_SIZE_B] + 1 : (double)sizes[CELL_SIZE_T] + 1;
+    double bytes = 0;
+    for (int i = 0; sizeof(size_t) < 8 && sizes[CELL_SIZE_B] && i < desc->n_forward_args; i++) {
+        const cell_arg *arg = &desc->forward_args[i];
+        int64_t elements;
+        if (arg->role != CELL_ROLE_VALUE || desc->tensors[arg->tensor].kind != CELL_STATE)
+            continue;
+        if (cell_arg_elements(desc, arg, sizes, &elements) != CELL_OK)
+            return 0;
+        bytes += 8 * steps * (double)elements;
+    }
+    return bytes < (double)(PTRDIFF_MAX - CELL_MARK_BYTES);
+}
+
 static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t *bytes, cell_error *err) {
     *bytes = 0;
@@ -191,7 +210,7 @@ static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const
     if (desc->forward && !is_reference(ctx, desc))
         status = cell_layout_reserve(ctx, desc, sizes, NULL, bytes, err);
     if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx, desc))) {
-        size_t reference = desc->ref_reserve_bytes(sizes);
+        size_t reference = reference_can_count(desc, sizes) ? desc->ref_reserve_bytes(sizes) : SIZE_MAX;
         if (reference > PTRDIFF_MAX - CELL_MARK_BYTES)
             return cell_fail(err, CELL_BAD_SIZE, "%s: the reserve wanted has more bytes than there can be", desc->key);
         if (reference)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # `cellc build --target wasm`: cells compiled for WebAssembly, under Node. Instances of every kind of kernel
-# against the reference in double (ladder/, as a program for WASI), and the module's layers in JavaScript:
+# against the reference in double (ladder/, as a program for WASI); what is too large for 32 bits, and what a
+# module has not, is refused (limits.c); the module's layers in JavaScript:
 # against values made elsewhere (vectors.mjs), in careless hands (layers.mjs), and in a page (page.mjs). In:
 # BUILD, CHROMIUM; WASM=1, as `make wasm` has it: what is missing is a failure, and else a skip. With WASM=1
 # or FULL=1: more kinds of cells. ONLY: a regular expression on the instances' names, and then nothing else.
@@ -134,6 +135,18 @@ while read -r name _ _ sizes; do
         $sizes >"$work/$name.log" 2>&1
     count "$work/$name.log" "$name"
 done < <(instances)
+
+if [[ -z ${ONLY:-} ]]; then
+    : >"$work/limits.log"
+    if compile "$work/limits.o" "-O1 -Wall -Wextra -Werror" "$here/limits.c" &&
+        clang --target=wasm32-wasi -Wl,-z,stack-size=1048576 -Wl,--stack-first "$work/limits.o" \
+            "$work/static/libcells.a" -lwasi-emulated-getpid -o "$work/limits.wasm" >>"$work/log" 2>&1; then
+        node --no-warnings "$here/wasi.mjs" "$work/limits.wasm" >"$work/limits.log" 2>&1
+    else
+        tail -n 5 "$work/log"
+    fi
+    count "$work/limits.log" limits
+fi
 
 # ---- the module in JavaScript
 
