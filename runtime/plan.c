@@ -184,8 +184,8 @@ static cell_status workspace_bytes(cell_context *ctx, const cell_desc *desc, con
     return most_bytes(ctx, desc, kinds, 4, sizes, bytes, err);
 }
 
-/* The reference counts its reserve in size_t, which has no room for every call where it has 32 bits: states at
- * all steps and behind the last, each number of 8 bytes at most. */
+/* The reference counts its reserve in size_t, which has no room for every call where it has 32 bits: states
+ * at all steps and behind the last, each number of 8 bytes at most. */
 static int reference_can_count(const cell_desc *desc, const int64_t *sizes)
 {
     const double rows = desc->total ? (double)sizes[desc->total] : 0;

@@ -1,5 +1,5 @@
-/* What an address of 32 bits does not reach, and what a module has not, is refused with a sentence, on both backends. Linked
- * with a library that has lstm. Out: what failed, and "N passed, N failed". */
+/* What an address of 32 bits does not reach, and what a module has not, is refused with a sentence, on both
+ * backends. Linked with a library that has lstm. Out: what failed, and "N passed, N failed". */
 #include <stdio.h>
 #include <string.h>
 

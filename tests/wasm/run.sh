@@ -1,9 +1,8 @@
 #!/bin/bash
 # `cellc build --target wasm`: cells compiled for WebAssembly, under Node. Instances of every kind of kernel
 # against the reference in double (ladder/, as a program for WASI); what is too large for 32 bits, and what a
-# module has not, is refused (limits.c); the module's layers in JavaScript:
-# against values made elsewhere (vectors.mjs), in careless hands (layers.mjs), and in a page (page.mjs). In:
-# BUILD, CHROMIUM; WASM=1, as `make wasm` has it: what is missing is a failure, and else a skip. With WASM=1
+# module has not, is refused (limits.c); layers in JavaScript against values made elsewhere (vectors.mjs), in
+# careless hands (layers.mjs), and in a page (page.mjs). In: BUILD, CHROMIUM; WASM=1, as `make wasm` has it: what is missing is a failure, and else a skip. With WASM=1
 # or FULL=1: more kinds of cells. ONLY: a regular expression on the instances' names, and then nothing else.
 set -u
 export LC_ALL=C
