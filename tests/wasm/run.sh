@@ -152,7 +152,7 @@ fi
 if [[ -z ${ONLY:-} ]]; then
     cells=(lstm lstm:dtype=bf16 lstm:packed "$root/examples/wasm/charlm.cell") values=(lstm=lstm.vec)
     if [[ -n $all_kinds ]]; then
-        cells+=(embedding s5 e79:N=6,bias=input gated_delta:N=4,V=5 causal_attention)
+        cells+=(embedding s5 "e79:N=6,bias=input" "gated_delta:N=4,V=5" causal_attention)
         values+=(s5=s5.vec e79_N6_bias_input=e79_input.vec gated_delta_N4_V5=gated_delta.vec)
     fi
     module=$work/module/cells.mjs
