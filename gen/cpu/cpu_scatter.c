@@ -15,39 +15,6 @@ typedef struct Sort {
     const KirExpr *rows, *positions, *keys, *order;
 } Sort;
 
-static const KirExpr *whole_numbers(Code *x, const char *name, int buffer, bool written)
-{
-    const KirExpr *p = (written ? code_written : code_pointer)(x, REF_BUFFER, buffer, DT_I32);
-    KirType type = kir_global(KT_I64, written);
-    return kir_let_as(x->kir, name, type, kir_convert(x->kir, type, p));
-}
-
-static Node reduction(const Sort *s)
-{
-    return *k_node(s->x->k, k_node(s->x->k, s->array)->args[0]);
-}
-
-static bool is_one(const Poly *p)
-{
-    return p->is_const && p->value == 1;
-}
-
-/* The step, sequence and further indices of a position. */
-static void split_position(Sort *s, const KirExpr *position)
-{
-    Code *x = s->x;
-    Node r = reduction(s);
-    const KirExpr *inner = code_size(x, s->of->inner);
-    IndexId axes[64];
-    int n = 0;
-    for (int i = 0; i < r.nbound; i++)
-        if (r.bound[i] >= IX_FIRST)
-            axes[n++] = r.bound[i];
-    code_split_row(x, code_let(x, "row", code_binary(x, KB_DIV, position, inner)));
-    if (!is_one(s->of->inner))
-        code_split_element(x, axes, n, code_let(x, "inner", code_binary(x, KB_MOD, position, inner)), "i");
-}
-
 static Sort open(Kernel *k, const char *name)
 {
     Sort s = { .x = cpu_open(k, name), .of = k->g->scatter, .array = k->g->arrays.data[0] };
@@ -59,10 +26,10 @@ static Sort open(Kernel *k, const char *name)
 static void sort(Sort *s)
 {
     Code *x = s->x;
-    const KirExpr *n, *keys = whole_numbers(x, "keys", s->of->keys, true),
-                      *order = whole_numbers(x, "order", s->of->order, true);
+    const KirExpr *n, *keys = scatter_numbers(x, "keys", s->of->keys, true),
+                      *order = scatter_numbers(x, "order", s->of->order, true);
     KirOpen loop = code_for(x, "n", code_int(x, 0), s->positions, code_int(x, 1), &n);
-    split_position(s, n);
+    scatter_split_position(s->x, s->of, n);
     code_comment(x, s->array);
     const KirExpr *place = code_let(x, "place", expr_node(&x->printer, s->of->place));
     const KirExpr *inside = kir_call2(x->kir, "cell_inside", place, s->rows);
@@ -72,24 +39,12 @@ static void sort(Sort *s)
     kir_do(x->kir, kir_call(x->kir, "cell_sort_places", NULL, 0, args, 5));
 }
 
-/* Binds the axes of the array but that of the places to column e. */
-static void split_column(Sort *s, const KirExpr *e)
-{
-    const Node *a = k_node(s->x->k, s->array);
-    IndexId axes[64];
-    int n = 0;
-    for (int i = 0; i < a->naxes; i++)
-        if (i != s->of->axis)
-            axes[n++] = a->axes[i];
-    code_split_element(s->x, axes, n, e, "col");
-}
-
 static KirOpen open_columns(Sort *s, const KirExpr *base, const KirExpr *n, const KirExpr **lane)
 {
     Code *x = s->x;
     KirOpen loop = code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), n, code_int(x, 1), lane);
     loop.statement->n = KIR_LANES;
-    split_column(s, code_let(x, names_fresh(&x->k->locals, "e"), code_add(x, base, *lane)));
+    scatter_split_column(s->x, s->of, code_let(x, names_fresh(&x->k->locals, "e"), code_add(x, base, *lane)));
     return loop;
 }
 
@@ -98,7 +53,7 @@ static void one_place(Sort *s, const KirExpr *place, const KirExpr *from, const 
 {
     Code *x = s->x;
     Kir *k = x->kir;
-    Node r = reduction(s);
+    Node r = scatter_reduction(s->x);
     const Node *a = k_node(x->k, s->array);
     const KirExpr *base, *n, *lane, *width = code_int(x, CPU_COLUMNS);
     bool only;
@@ -111,7 +66,7 @@ static void one_place(Sort *s, const KirExpr *place, const KirExpr *from, const 
         code_let(x, "lanes", kir_select(k, code_binary(x, KB_LT, left, width), left, width));
     const KirExpr *sum = kir_array(k, "sum", code_real(x), code_int(x, CPU_COLUMNS), true);
     KirOpen positions = code_for(x, "m", from, to, code_int(x, 1), &n);
-    split_position(s, code_let(x, "position", kir_element(k, s->order, n)));
+    scatter_split_position(s->x, s->of, code_let(x, "position", kir_element(k, s->order, n)));
     KirOpen adds = open_columns(s, base, lanes, &lane);
     ir_pinned(x->k->p->m, r.args[0], a->axes[s->of->axis], a->axes, a->naxes, &only);
     NodeId term = only ? k_node(x->k, r.args[0])->args[1] : r.args[0];
@@ -131,8 +86,8 @@ static void sums(Sort *s)
     Code *x = s->x;
     Kir *k = x->kir;
     const KirExpr *item, *one = code_int(x, 1), *width = code_int(x, POSITIONS);
-    s->keys = whole_numbers(x, "keys", s->of->keys, false);
-    s->order = whole_numbers(x, "order", s->of->order, false);
+    s->keys = scatter_numbers(x, "keys", s->of->keys, false);
+    s->order = scatter_numbers(x, "order", s->of->order, false);
     KirOpen items = cpu_items(x, &item);
     const KirExpr *n = kir_mutable(k, "n", KT_I64, code_mul(x, item, width));
     const KirExpr *next = code_let(x, "next", code_mul(x, code_add(x, item, one), width));

@@ -141,6 +141,18 @@ TensorId module_tensor(Module *m, Tensor t)
     return m->tensors.len - 1;
 }
 
+TensorId module_tensor_between(Module *m, Tensor t, const IndexId *axes, int n)
+{
+    t.axes = arena_alloc(m->arena, sizeof *t.axes * (size_t)(n + 1));
+    for (int i = 0; i < n; i++)
+        t.axes[i] = m->indices.data[axes[i]].extent;
+    t.rank = n;
+    t.of = -1;
+    t.dtype = m->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+    t.chunk = true;
+    return module_tensor(m, t);
+}
+
 TensorId module_starts(const Module *m)
 {
     for (TensorId t = 0; t < m->tensors.len; t++)

@@ -192,6 +192,8 @@ Module *module_new(Compiler *c, const char *name);
 Module *module_copy(const Module *from);
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);
+/* One between the step and kernels that compute a part of it, with numbers of the type that is computed in. */
+TensorId module_tensor_between(Module *m, Tensor t, const IndexId *axes, int n);
 /* With --packed, the tensor that says where the rows of each sequence begin, [B + 1]; -1: each has T of them. */
 TensorId module_starts(const Module *m);
 /* The rows of all sequences together: B T, or with --packed a size of the call. */

@@ -685,6 +685,14 @@ bool ix_uses(const IxExpr *a, IndexId i)
     return false;
 }
 
+const Poly *ix_coefficient(Module *m, const IxExpr *a, IndexId i)
+{
+    for (int k = 0; k < a->nterms; k++)
+        if (a->terms[k].kind == IA_INDEX && a->terms[k].index == i)
+            return a->terms[k].coef;
+    return poly_const(m, 0);
+}
+
 bool ix_is_index(const IxExpr *a, IndexId *which)
 {
     if (a->nterms != 1 || a->terms[0].kind != IA_INDEX || a->offset->nterms)

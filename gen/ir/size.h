@@ -58,6 +58,8 @@ const IxExpr *ix_div(Module *m, const IxExpr *a, const Poly *by); /* floor; simp
 const IxExpr *ix_mod(Module *m, const IxExpr *a, const Poly *by);
 const IxExpr *ix_subst(Module *m, const IxExpr *a, const IndexId *from, const IxExpr *const *to, int n);
 bool ix_uses(const IxExpr *a, IndexId i);
+const Poly *ix_coefficient(Module *m, const IxExpr *a,
+                           IndexId i); /* outside of divisions; 0: it is not there */
 bool ix_is_index(const IxExpr *a, IndexId *which);                /* a plain index */
 /* Bounds over all values of its indices: *lo and *hi are set when they follow from the extents; false if not
  * known. */

@@ -279,6 +279,13 @@ const KirExpr *code_place(Code *x, const KirExpr *p, const KirExpr *row, const P
 /* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
 void code_store(Code *x, NodeId id, const KirExpr *value);
 
+/* kernels_scatter.c: int64 in a buffer of pairs; the group's sum; the step, sequence and further indices of
+ * a position; and all axes of the array but that of the places, of column e. */
+const KirExpr *scatter_numbers(Code *x, const char *name, int buffer, bool written);
+Node scatter_reduction(const Code *x);
+void scatter_split_position(Code *x, const Scatter *of, const KirExpr *position);
+void scatter_split_column(Code *x, const Scatter *of, const KirExpr *e);
+
 /* kernels_column.c: how many partial sums there are of each column. */
 const KirExpr *code_chunks(Code *x, const KirExpr *rows, const KirExpr *columns);
 /* kernels_state.c: what begins and ends a walk by steps, STATE_INIT and so on; and what a call leaves of a

@@ -19,50 +19,41 @@ typedef struct Sort {
     const KirExpr *keys, *order, *counts;
 } Sort;
 
-static bool is_one(const Poly *p)
-{
-    return p->is_const && p->value == 1;
-}
-
-/* int64 in a buffer of pairs. */
-static const KirExpr *whole_numbers(Code *x, const char *name, int buffer, bool written)
+const KirExpr *scatter_numbers(Code *x, const char *name, int buffer, bool written)
 {
     const KirExpr *p = (written ? code_written : code_pointer)(x, REF_BUFFER, buffer, DT_I32);
     KirType type = kir_global(KT_I64, written);
     return kir_let_as(x->kir, name, type, kir_convert(x->kir, type, p));
 }
 
-static Node reduction(const Sort *s)
+Node scatter_reduction(const Code *x)
 {
-    return *k_node(s->x->k, k_node(s->x->k, s->array)->args[0]);
+    return *k_node(x->k, k_node(x->k, x->k->g->arrays.data[0])->args[0]);
 }
 
-/* The step, sequence and further indices of a position. */
-static void split_position(Sort *s, const KirExpr *position)
+void scatter_split_position(Code *x, const Scatter *of, const KirExpr *position)
 {
-    Code *x = s->x;
-    Node r = reduction(s);
-    const KirExpr *inner = code_size(x, s->of->inner);
+    const Node r = scatter_reduction(x);
+    const KirExpr *inner = code_size(x, of->inner);
     IndexId axes[64];
     int n = 0;
     for (int i = 0; i < r.nbound; i++)
         if (r.bound[i] >= IX_FIRST)
             axes[n++] = r.bound[i];
     code_split_row(x, code_let(x, "row", code_binary(x, KB_DIV, position, inner)));
-    if (!is_one(s->of->inner))
+    if (!poly_is_one(of->inner))
         code_split_element(x, axes, n, code_let(x, "inner", code_binary(x, KB_MOD, position, inner)), "i");
 }
 
-/* All axes of the array but that of the places. */
-static void split_column(Sort *s, const KirExpr *e)
+void scatter_split_column(Code *x, const Scatter *of, const KirExpr *e)
 {
-    const Node *a = k_node(s->x->k, s->array);
+    const Node *a = k_node(x->k, x->k->g->arrays.data[0]);
     IndexId axes[64];
     int n = 0;
     for (int i = 0; i < a->naxes; i++)
-        if (i != s->of->axis)
+        if (i != of->axis)
             axes[n++] = a->axes[i];
-    code_split_element(s->x, axes, n, e, "col");
+    code_split_element(x, axes, n, e, "col");
 }
 
 static void bind_place(Sort *s, const KirExpr *place)
@@ -91,9 +82,9 @@ static const KirExpr *shares_of(Code *x, const KirExpr *n, int each, int most)
 static void sort_keys(Sort *s)
 {
     Code *x = s->x;
-    const KirExpr *keys = whole_numbers(x, "keys", s->of->keys, true), *n;
+    const KirExpr *keys = scatter_numbers(x, "keys", s->of->keys, true), *n;
     KirOpen loop = open_shared(s, "n", s->positions, &n);
-    split_position(s, n);
+    scatter_split_position(s->x, s->of, n);
     code_comment(x, s->array);
     const KirExpr *place = code_let(x, "place", expr_node(&x->printer, s->of->place));
     const KirExpr *inside = kir_call2(x->kir, "cell_inside", place, s->rows);
@@ -105,9 +96,9 @@ static void sort_keys(Sort *s)
 static void sort_pass(Sort *s, const char *function, bool moves)
 {
     Code *x = s->x;
-    const KirExpr *keys = whole_numbers(x, "keys", s->of->keys, false);
-    const KirExpr *order = whole_numbers(x, "order", s->of->order, moves);
-    const KirExpr *counts = whole_numbers(x, "counts", s->of->counts, !moves);
+    const KirExpr *keys = scatter_numbers(x, "keys", s->of->keys, false);
+    const KirExpr *order = scatter_numbers(x, "order", s->of->order, moves);
+    const KirExpr *counts = scatter_numbers(x, "counts", s->of->counts, !moves);
     const KirExpr *own = kir_shared_array(x->kir, "own", KT_I32, code_int(x, SORT_DIGITS * 32));
     const KirExpr *args[] = { keys, order, counts, s->positions, kir_special(x->kir, KP_STEP, 0), own };
     kir_do(x->kir, kir_call(x->kir, function, NULL, 0, args, 6));
@@ -126,7 +117,7 @@ static void sort_move(Sort *s)
 static void sort_scan(Sort *s)
 {
     Code *x = s->x;
-    const KirExpr *counts = whole_numbers(x, "counts", s->of->counts, true);
+    const KirExpr *counts = scatter_numbers(x, "counts", s->of->counts, true);
     const KirExpr *sums = kir_shared_array(x->kir, "sums", KT_I64, code_int(x, SORT_SCANNED));
     const KirExpr *warps = shares_of(x, s->positions, SORT_EACH, SORT_BLOCKS);
     const KirExpr *threads = code_let(x, "threads", code_mul(x, code_int(x, 32), warps));
@@ -139,8 +130,8 @@ static void sort_scan(Sort *s)
 static void open_sorted(Sort *s)
 {
     Code *x = s->x;
-    s->keys = whole_numbers(x, "keys", s->of->keys, false);
-    const KirExpr *halves = whole_numbers(x, "halves", s->of->order, false);
+    s->keys = scatter_numbers(x, "keys", s->of->keys, false);
+    const KirExpr *halves = scatter_numbers(x, "halves", s->of->order, false);
     const KirExpr *half = code_mul(x, kir_call1(x->kir, "cell_sort_half", s->rows), s->positions);
     s->order = kir_let_as(x->kir, "order", halves->type, code_add(x, halves, half));
     s->columns = code_let(x, "columns", code_size(x, s->of->columns));
@@ -188,12 +179,12 @@ static void end_of_place(Sort *s, const KirExpr *key, const KirExpr *place, cons
 static void add_term(Sort *s, const KirExpr *key, const KirExpr *position, const KirExpr *sum)
 {
     Code *x = s->x;
-    Node r = reduction(s);
+    Node r = scatter_reduction(s->x);
     const Node *a = k_node(x->k, s->array);
     bool only;
     Named named = { 0 };
     KirOpen inside = kir_if(x->kir, code_binary(x, KB_LT, key, s->rows));
-    split_position(s, position);
+    scatter_split_position(s->x, s->of, position);
     bind_place(s, key);
     ir_pinned(x->k->p->m, r.args[0], a->axes[s->of->axis], a->axes, a->naxes, &only);
     NodeId term = only ? k_node(x->k, r.args[0])->args[1] : r.args[0];
@@ -218,7 +209,7 @@ static void sums(Sort *s)
                             behind);
     const KirExpr *end = code_let(x, "end", behind);
     KirOpen columns = open_shared(s, "e", s->columns, &e);
-    split_column(s, e);
+    scatter_split_column(s->x, s->of, e);
     code_comment(x, s->array);
     const KirExpr *twice = code_mul(x, code_int(x, 2), share), *partial = partial_at(s, true, twice, e);
     const KirExpr *sum = kir_mutable(k, "sum", code_real(x), code_int(x, 0));
@@ -265,7 +256,7 @@ static void totals(Sort *s)
     kir_add_to(k, end, one);
     kir_close(k, more);
     KirOpen columns = open_shared(s, "e", s->columns, &e);
-    split_column(s, e);
+    scatter_split_column(s->x, s->of, e);
     const KirExpr *sum = kir_mutable(k, "sum", code_real(x), code_int(x, 0));
     KirOpen parts = code_for(x, "n", entry, mutate("first-share") ? code_add(x, entry, one) : end, one, &n);
     kir_add_to(k, sum, partial_at(s, false, n, e));

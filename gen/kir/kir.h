@@ -357,10 +357,15 @@ Kir *kir_parse(Compiler *c, const char *text, size_t len);        /* NULL with a
 const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
 /* The function of a call with the arguments of its template; `scalars`: the words for types. */
 void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out);
-/* kir_filled.c: a format of the operator table, with its %s replaced by the arguments as `print` writes them. */
+/* kir_print.c, of the printers below, which write an expression by `print`: a format of the operator table with
+ * its %s replaced by the arguments; how tightly an operand binds; an expression without parentheses around it;
+ * and what a loop does behind each turn. */
 typedef void (*KirPrint)(const KirExpr *e, int needs, Buf *out);
 void kir_print_filled(const char *fmt, const KirExpr *e, KirPrint print, Buf *out);
-int kir_needs_behind_minus(const KirExpr *e);  /* what an operand behind a minus binds like */
+int kir_needs_behind_minus(const KirExpr *e);
+int kir_operand_needs(const KirExpr *e, int i);
+const char *kir_bare(const KirExpr *e, KirPrint print, Arena *arena);
+const char *kir_loop_step(const KirStmt *s, KirPrint print, Arena *arena);
 void kir_print_cuda(const Kir *k, Buf *out);
 void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
 /* For the CPU, as a function of C over runtime/cpu/cell_cpu.h. */

@@ -134,15 +134,6 @@ static void print_load(const KirExpr *e, Buf *out)
     print_args(e, out);
 }
 
-/* Operands that C binds as it should, but that one reads twice: && in ||, and arithmetic in &. */
-static int operand_needs(const KirExpr *e, int i)
-{
-    int own = kir_precedence(e);
-    if (e->op == KB_OR)
-        return kir_precedence(e->args[i]) == 3 ? 10 : own + i;
-    return e->op == KB_BITS ? 9 : own + i;
-}
-
 static void print_bare(const KirExpr *e, Buf *out)
 {
     const KirExpr *const *x = e->args;
@@ -153,9 +144,9 @@ static void print_bare(const KirExpr *e, Buf *out)
     case KX_VAR: buf_f(out, "%s", e->var->name); break;
     case KX_SPECIAL: print_special(e, out); break;
     case KX_BINARY:
-        print_expr(x[0], operand_needs(e, 0), out);
+        print_expr(x[0], kir_operand_needs(e, 0), out);
         buf_f(out, " %s ", kir_binary_words[e->op]);
-        print_expr(x[1], operand_needs(e, 1), out);
+        print_expr(x[1], kir_operand_needs(e, 1), out);
         break;
     case KX_NEG:
     case KX_NOT:
@@ -201,22 +192,9 @@ void kir_expr_c(const KirExpr *e, Buf *out)
     print_expr(e, 9, out);
 }
 
-/* Without the parentheses around the whole that an operator's row has. */
 static const char *bare(const KirExpr *e, const Buf *like)
 {
-    Buf b = { .arena = like->arena };
-    int open = 0;
-    print_expr(e, 0, &b);
-    for (size_t i = 0; i < b.len && b.data[0] == '(' && b.data[1] != '{'; i++) {
-        open += (b.data[i] == '(') - (b.data[i] == ')');
-        if (open == 0 && i == b.len - 1) {
-            b.data[i] = 0;
-            return b.data + 1;
-        }
-        if (open == 0)
-            break;
-    }
-    return b.data;
+    return kir_bare(e, print_expr, like->arena);
 }
 
 /* ---- statements ---- */
@@ -239,15 +217,11 @@ static void print_declaration(const KirStmt *s, Buf *out)
 static void print_for_head(const KirStmt *s, const char *end, Buf *out)
 {
     const char *name = s->var->name;
-    Buf next = { .arena = out->arena };
-    if (kir_is_number(s->x[2], 1) || kir_is_number(s->x[2], -1))
-        buf_f(&next, "%s%s", name, s->x[2]->whole > 0 ? "++" : "--");
-    else
-        buf_f(&next, "%s += %s", name, bare(s->x[2], out));
+    const char *next = kir_loop_step(s, print_expr, out->arena);
     if (s->n == KIR_LANES)
         buf_line(out, "CELL_LANES");
     buf_line(out, "for (%s %s = %s; %s %s %s; %s)%s", scalar_words[s->var->type.of], name, bare(s->x[0], out),
-             name, kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
+             name, kir_binary_words[s->op], bare(s->x[1], out), next, end);
 }
 
 static void print_inside(const KirBlock *b, Buf *out)

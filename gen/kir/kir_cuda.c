@@ -154,15 +154,6 @@ static void print_convert(const KirExpr *e, Buf *out)
     buf_f(out, ")");
 }
 
-/* Operands that C binds as it should, but that one reads twice: && in ||, and arithmetic in &. */
-static int operand_needs(const KirExpr *e, int i)
-{
-    int own = kir_precedence(e);
-    if (e->op == KB_OR)
-        return kir_precedence(e->args[i]) == 3 ? 10 : own + i;
-    return e->op == KB_BITS ? 9 : own + i;
-}
-
 static void print_bare(const KirExpr *e, Buf *out)
 {
     const KirExpr *const *x = e->args;
@@ -173,9 +164,9 @@ static void print_bare(const KirExpr *e, Buf *out)
     case KX_VAR: buf_f(out, "%s", e->var->name); break;
     case KX_SPECIAL: print_special(e, out); break;
     case KX_BINARY:
-        print_expr(x[0], operand_needs(e, 0), out);
+        print_expr(x[0], kir_operand_needs(e, 0), out);
         buf_f(out, " %s ", kir_binary_words[e->op]);
-        print_expr(x[1], operand_needs(e, 1), out);
+        print_expr(x[1], kir_operand_needs(e, 1), out);
         break;
     case KX_NEG: case KX_NOT:
         buf_f(out, e->kind == KX_NEG ? "-" : "!");
@@ -225,22 +216,9 @@ void kir_expr_cuda(const KirExpr *e, Buf *out)
     print_expr(e, 9, out);
 }
 
-/* Without the parentheses around the whole that an operator's row has. */
 static const char *bare(const KirExpr *e, const Buf *like)
 {
-    Buf b = { .arena = like->arena };
-    int open = 0;
-    print_expr(e, 0, &b);
-    for (size_t i = 0; i < b.len && b.data[0] == '('; i++) {
-        open += (b.data[i] == '(') - (b.data[i] == ')');
-        if (open == 0 && i == b.len - 1) {
-            b.data[i] = 0;
-            return b.data + 1;
-        }
-        if (open == 0)
-            break;
-    }
-    return b.data;
+    return kir_bare(e, print_expr, like->arena);
 }
 
 /* ---- statements ---- */
@@ -300,17 +278,13 @@ static void print_declaration(const KirStmt *s, Buf *out)
 static void print_for_head(const KirStmt *s, const char *end, Buf *out)
 {
     const char *name = s->var->name;
-    Buf next = { .arena = out->arena };
-    if (kir_is_number(s->x[2], 1) || kir_is_number(s->x[2], -1))
-        buf_f(&next, "%s%s", name, s->x[2]->whole > 0 ? "++" : "--");
-    else
-        buf_f(&next, "%s += %s", name, bare(s->x[2], out));
+    const char *next = kir_loop_step(s, print_expr, out->arena);
     if (s->wide)
         buf_line(out, "CELL_UNROLL_BY(%s ? %s : 1)", bare(s->wide, out), bare(s->wide, out));
     else if (s->n)
         buf_line(out, s->n > 0 ? "CELL_UNROLL_BY(%lld)" : "CELL_UNROLL", (long long)s->n);
     buf_line(out, "for (%s%s = %s; %s %s %s; %s)%s", local_type(s->var, out), name, bare(s->x[0], out), name,
-             kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
+             kir_binary_words[s->op], bare(s->x[1], out), next, end);
 }
 
 /* Is it one statement that takes one line, so that it needs no braces? */

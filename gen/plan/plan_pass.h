@@ -165,6 +165,13 @@ void store_read_values(Plan *p, const Phasing *s, bool *wanted);  /* marks what 
 void finish_cats(Plan *p, Program *pr);
 void find_rings(Plan *p, const Phasing *forward);
 
+/* plan_between.c: of tensors between the step and the kernels of a schedule that cuts it. Where each is
+ * taken from; the value of one that the step makes; does the direction read it; a buffer for it. */
+void between_sources(Plan *p, Read (*source)(const Plan *p, TensorId t));
+NodeId between_root(const Module *m, TensorId t);
+bool between_is_read(const Phasing *s, TensorId t);
+Storage between_storage(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve);
+
 /* plan_time.c */
 void put_time_first(Plan *p);                            /* once it is known that no kernel walks the steps */
 

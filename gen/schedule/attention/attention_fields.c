@@ -116,11 +116,11 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     const Poly *stride[MAX_DIMS + 64] = { NULL };
     const int first = of == OF_PAST;
     for (int i = first; i < root.naxes; i++)
-        stride[i - first] = attention_coefficient(m, lin, root.axes[i]);
+        stride[i - first] = ix_coefficient(m, lin, root.axes[i]);
     const char *from = k_pointer(k, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, st->dtype);
     const char *offset = lin->offset->nterms ? k_poly(k, lin->offset) : "0";
     const char *base = strcmp(offset, "0") == 0 ? from : k_text(k, "%s + %s", from, offset);
-    Place x = place_at(k, of, base, stride, first ? attention_coefficient(m, lin, root.axes[0]) : NULL, pitch,
+    Place x = place_at(k, of, base, stride, first ? ix_coefficient(m, lin, root.axes[0]) : NULL, pitch,
                        st->batched, st->timed);
     int heads = of == OF_ROWS ? attention_cut_of(k)->form.nheads : attention_cut_of(k)->n_key_heads;
     x.element = root.naxes - first > heads ? k_poly(k, stride[root.naxes - first - 1]) : "0";
@@ -222,7 +222,7 @@ static Place whole_place(Kernel *k, const AttentionRead *r, bool past)
     const Poly *head = poly_const(m, 0);
     for (int i = 0; i < attention_cut_of(k)->form.nheads; i++)
         if (!poly_is_one(attention_cut_of(k)->form.heads[i].shared))
-            head = attention_coefficient(m, lin, attention_cut_of(k)->form.heads[i].axis);
+            head = ix_coefficient(m, lin, attention_cut_of(k)->form.heads[i].axis);
     Place at = { .at = k_text(k, "%s + %s + %s", pointer, rows, element),
                  .row = past || !m->c->reverse ? k_poly(k, stride) : k_text(k, "-%s", k_poly(k, stride)),
                  .head = k_poly(k, head),

@@ -225,8 +225,7 @@ static bool room_of(Kernel *k, const AttentionCondition *x, Room *out)
     const Attention *a = &attention_cut_of(k)->form;
     if (!x->room)
         return false;
-    const Poly *rows = attention_coefficient(m, x->room, IX_TIME),
-               *keys = attention_coefficient(m, x->room, a->other);
+    const Poly *rows = ix_coefficient(m, x->room, IX_TIME), *keys = ix_coefficient(m, x->room, a->other);
     const IxExpr *start = ix_index(m, IX_START), *to[2] = { start, start };
     const IndexId from[2] = { IX_TIME, a->other };
     const IxExpr *rest = ix_subst(m, x->room, from, to, 2);

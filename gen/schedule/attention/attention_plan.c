@@ -61,14 +61,6 @@ int attention_slabs(const Plan *p, const AttentionCut *c, AttentionKernel kernel
 
 /* ---- where operands lie */
 
-const Poly *attention_coefficient(Module *m, const IxExpr *lin, IndexId i)
-{
-    for (int k = 0; k < lin->nterms; k++)
-        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
-            return lin->terms[k].coef;
-    return poly_const(m, 0);
-}
-
 /* Is the read an element with a stride along each of the root's axes, of which the last `values` count as
  * one? */
 static bool has_strides(const Plan *p, NodeId root, const Read *r, int values)
@@ -86,8 +78,8 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, int values)
         fits = own;
     }
     for (int i = n->naxes - values; i + 1 < n->naxes && fits; i++)
-        fits = attention_coefficient(m, lin, n->axes[i]) ==
-               poly_mul(m, attention_coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1]));
+        fits = ix_coefficient(m, lin, n->axes[i]) ==
+               poly_mul(m, ix_coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1]));
     return fits && !r->step;
 }
 
@@ -125,12 +117,6 @@ static int values_of(const Plan *p, TensorId t)
     return 1;
 }
 
-static NodeId root_of(const Module *m, TensorId t)
-{
-    const Roots *of = &m->roots.data[t];
-    return m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
-}
-
 /* Inside the branch that its steps take: a place behind the last one is not looked at. */
 static NodeId without_guard(const Plan *p, NodeId root)
 {
@@ -154,7 +140,7 @@ static bool is_past(const Plan *p, TensorId t)
 
 static Read source_of(const Plan *p, TensorId t)
 {
-    NodeId root = root_of(p->m, t);
+    NodeId root = between_root(p->m, t);
     Read r;
     bool past = is_past(p, t);
     if (plan_resolve(p, past ? without_guard(p, root) : root, &r)) {
@@ -168,30 +154,10 @@ static Read source_of(const Plan *p, TensorId t)
 
 static void begin(Plan *p)
 {
-    Module *m = p->m;
-    p->taken = plan_alloc(p, sizeof *p->taken, m->tensors.len);
-    p->kept = plan_alloc(p, 1, p->n_nodes);
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const Tensor *x = &m->tensors.data[t];
-        if (!x->chunk || (x->kind != T_OUTPUT && x->kind != T_INPUT) ||
-            (x->kind == T_INPUT && m->roots.data[t].dinput < 0))
-            continue;
-        p->taken[t] = source_of(p, t);
-        if (!p->taken[t].is_tensor)
-            p->kept[p->taken[t].id] = true;
-    }
+    between_sources(p, source_of);
 }
 
 /* ---- storage of what passes between the step and the kernels */
-
-static bool reads_tensor(const Phasing *s, TensorId t)
-{
-    for (NodeId id = 0; id < s->p->n_nodes; id++)
-        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
-            if (s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == t)
-                return true;
-    return false;
-}
 
 TensorId attention_cotangent(const Module *m, TensorId of)
 {
@@ -210,16 +176,6 @@ bool attention_is_term(const Plan *p, const AttentionRead *r)
 {
     return r->slope >= 0 && (attention_is_wanted(p, attention_cotangent(p->m, r->operand.now)) ||
                              attention_is_wanted(p, r->operand.d_past));
-}
-
-static Storage buffer_of(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve, bool inference)
-{
-    const Poly *n = poly_mul(p->m, row_count(p, true, timed), tensor_elements(p->m, t));
-    Storage st = {
-        .home = reserve ? HOME_RESERVE : HOME_WORKSPACE, .batched = true, .timed = timed, .dtype = dtype
-    };
-    st.slot = add_buffer(p, p->m->tensors.data[t].name, dtype, n, reserve, inference);
-    return st;
 }
 
 /* Backward wants y of a softmax, for dy . y. */
@@ -241,16 +197,16 @@ static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
         Program *back = &p->program[BACKWARD];
         if (x->kind == T_INPUT && x->chunk)
             p->program[FORWARD].tensor[t] = back->tensor[t] =
-                buffer_of(p, t, true, p->dtype, reads_tensor(b, t) || is_kept(p, t), true);
+                between_storage(p, t, true, p->dtype, between_is_read(b, t) || is_kept(p, t));
         if (x->kind == T_DOUT && m->tensors.data[x->of].chunk) {
             back->tensor[t] = (Storage){ .home = HOME_NONE };
-            if (reads_tensor(b, t))
-                back->tensor[t] = buffer_of(p, t, true, p->compute, false, true);
+            if (between_is_read(b, t))
+                back->tensor[t] = between_storage(p, t, true, p->compute, false);
         }
         if (x->kind == T_DHISTORY && x->chunk) {
             back->tensor[t] = (Storage){ .home = HOME_NONE };
-            if (reads_tensor(b, t))
-                back->tensor[t] = buffer_of(p, t, false, p->compute, false, true);
+            if (between_is_read(b, t))
+                back->tensor[t] = between_storage(p, t, false, p->compute, false);
         }
         bool root = x->chunk && (x->kind == T_OUTPUT || (x->kind == T_INPUT && m->roots.data[t].dinput >= 0));
         if (!root || p->taken[t].is_tensor)

@@ -37,7 +37,6 @@ const AttentionCuts *attention_cuts(const Module *m);
 AttentionWalks *attention_walks(const Program *pr);
 
 /* Of an index in an expression that is linear in it. */
-const Poly *attention_coefficient(Module *m, const IxExpr *lin, IndexId i);
 
 /* Padded sizes, and the blocks of a kernel, as the device library has them. */
 int attention_padded(int n);

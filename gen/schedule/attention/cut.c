@@ -35,11 +35,6 @@ static bool refuse(Cut *c, NodeId where, const char *why)
     return false;
 }
 
-static Dtype compute_type(const Module *m)
-{
-    return m->c->dtype == DT_F64 ? DT_F64 : DT_F32;
-}
-
 /* ---- tensors */
 
 static const char *name_of(const Cut *c, const char *what)
@@ -52,19 +47,8 @@ static const char *name_of(const Cut *c, const char *what)
 static TensorId new_tensor(Module *m, const AttentionCut *to, TensorKind kind, const char *name,
                            const IndexId *axes, int n)
 {
-    const Poly **extents = arena_alloc(m->arena, sizeof *extents * (size_t)(n + 1));
-    for (int i = 0; i < n; i++)
-        extents[i] = m->indices.data[axes[i]].extent;
-    Tensor t = { .name = name,
-                 .kind = kind,
-                 .of = -1,
-                 .dtype = compute_type(m),
-                 .rank = n,
-                 .axes = extents,
-                 .chunk = true,
-                 .level = to->level,
-                 .span = m->nodes.data[to->form.sum].span };
-    return module_tensor(m, t);
+    Tensor t = { .name = name, .kind = kind, .level = to->level, .span = m->nodes.data[to->form.sum].span };
+    return module_tensor_between(m, t, axes, n);
 }
 
 /* The value as an output over the given axes. */

@@ -24,14 +24,6 @@ Dtype chunk_part(const Plan *p)
 
 /* ---- where operands lie ---- */
 
-static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
-{
-    for (int k = 0; k < lin->nterms; k++)
-        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
-            return lin->terms[k].coef;
-    return poly_const(m, 0);
-}
-
 /* Is it made of indices of the heads alone, as a group's number is? */
 static bool is_of_heads(const IxExpr *e, const IndexId *axes, int heads)
 {
@@ -52,7 +44,7 @@ static const Poly *between_rows(const Plan *p, const Node *root, const Read *r, 
                                 int updates)
 {
     Module *m = p->m;
-    const Poly *row = coefficient(m, lin, root->axes[0]);
+    const Poly *row = ix_coefficient(m, lin, root->axes[0]);
     bool timed = r->is_tensor ? m->tensors.data[r->id].kind != T_PARAM : rows_dep(p, r->id) & DEP_TIME;
     const Poly *step = !timed         ? poly_const(m, 0)
                        : r->is_tensor ? tensor_elements(m, r->id)
@@ -82,8 +74,8 @@ static bool has_strides(const Plan *p, NodeId root, const Read *r, const ChunkCu
             return false;
     }
     for (int i = heads; i + 1 < n->naxes; i++)
-        if (coefficient(m, lin, n->axes[i]) !=
-            poly_mul(m, coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1])))
+        if (ix_coefficient(m, lin, n->axes[i]) !=
+            poly_mul(m, ix_coefficient(m, lin, n->axes[i + 1]), extent_of(p, n->axes[i + 1])))
             return false;
     return true;
 }
@@ -115,8 +107,7 @@ static const ChunkCut *cut_of(const Plan *p, TensorId t)
 
 static Read source_of(const Plan *p, TensorId t)
 {
-    const Roots *of = &p->m->roots.data[t];
-    NodeId root = p->m->tensors.data[t].kind == T_OUTPUT ? of->output : of->dinput;
+    NodeId root = between_root(p->m, t);
     Read r;
     if (plan_resolve(p, root, &r) && has_strides(p, root, &r, cut_of(p, t)) &&
         (r.is_tensor || !(p->past && p->past[r.id])))
@@ -126,39 +117,10 @@ static Read source_of(const Plan *p, TensorId t)
 
 static void begin(Plan *p)
 {
-    Module *m = p->m;
-    p->taken = plan_alloc(p, sizeof *p->taken, m->tensors.len);
-    p->kept = plan_alloc(p, 1, p->n_nodes);
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const Tensor *x = &m->tensors.data[t];
-        if (!x->chunk || x->kind == T_STATE || (x->kind == T_INPUT && m->roots.data[t].dinput < 0))
-            continue;
-        p->taken[t] = source_of(p, t);
-        if (!p->taken[t].is_tensor)
-            p->kept[p->taken[t].id] = true;
-    }
+    between_sources(p, source_of);
 }
 
 /* ---- storage of what passes between the step and the walk ---- */
-
-static bool reads_tensor(const Phasing *s, TensorId t)
-{
-    for (NodeId id = 0; id < s->p->n_nodes; id++)
-        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
-            if (s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == t)
-                return true;
-    return false;
-}
-
-static Storage rows_of(Plan *p, TensorId t, const char *name, bool reserve, bool inference)
-{
-    const Poly *n = poly_mul(p->m, row_count(p, true, true), tensor_elements(p->m, t));
-    Storage st = {
-        .home = reserve ? HOME_RESERVE : HOME_WORKSPACE, .batched = true, .timed = true, .dtype = p->compute
-    };
-    st.slot = add_buffer(p, name, p->compute, n, reserve, inference);
-    return st;
-}
 
 static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
 {
@@ -168,9 +130,9 @@ static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
         const Tensor *x = &m->tensors.data[t];
         if (x->kind == T_INPUT && x->chunk)
             p->program[FORWARD].tensor[t] = p->program[BACKWARD].tensor[t] =
-                rows_of(p, t, x->name, reads_tensor(b, t), true);
+                between_storage(p, t, true, p->compute, between_is_read(b, t));
         if (x->kind == T_DOUT && m->tensors.data[x->of].chunk)
-            p->program[BACKWARD].tensor[t] = rows_of(p, t, x->name, false, true);
+            p->program[BACKWARD].tensor[t] = between_storage(p, t, true, p->compute, false);
         if (!x->chunk || x->kind == T_STATE || p->taken[t].is_tensor)
             continue;
         NodeId id = p->taken[t].id;

@@ -119,14 +119,6 @@ static const char *head_place(Kernel *k, const IxExpr *lin, const IndexId *axes,
     return ix_text(&k->printer, lin);
 }
 
-static const Poly *coefficient(Module *m, const IxExpr *lin, IndexId i)
-{
-    for (int k = 0; k < lin->nterms; k++)
-        if (lin->terms[k].kind == IA_INDEX && lin->terms[k].index == i)
-            return lin->terms[k].coef;
-    return poly_const(m, 0);
-}
-
 /* Where the root of a tensor lies that the walk takes. */
 static Place place_of(Kernel *k, TensorId t)
 {
@@ -149,7 +141,7 @@ static Place place_of(Kernel *k, TensorId t)
     row = sum(k, row, first_of_step(k, st->timed, pitch));
     x.at = sum(k, from, sum(k, row, head));
     x.given = r->is_tensor && m->tensors.data[r->id].kind == T_DOUT ? from : NULL;
-    x.element = root.naxes > heads ? k_poly(k, coefficient(m, lin, root.axes[root.naxes - 1])) : "0";
+    x.element = root.naxes > heads ? k_poly(k, ix_coefficient(m, lin, root.axes[root.naxes - 1])) : "0";
     return x;
 }
 

@@ -69,26 +69,10 @@ static NodeId without_scale(const Cut *c, NodeId id, double *scale)
     return id;
 }
 
-static Dtype compute_type(const Module *m)
-{
-    return m->c->dtype == DT_F64 ? DT_F64 : DT_F32;
-}
-
 static TensorId new_tensor(Cut *c, TensorKind kind, const char *name, const IndexId *axes, int n)
 {
-    Module *m = c->m;
-    const Poly **extents = arena_alloc(m->arena, sizeof *extents * (size_t)(n + 1));
-    for (int i = 0; i < n; i++)
-        extents[i] = m->indices.data[axes[i]].extent;
-    Tensor t = { .name = name,
-                 .kind = kind,
-                 .of = -1,
-                 .dtype = compute_type(m),
-                 .rank = n,
-                 .axes = extents,
-                 .chunk = true,
-                 .span = m->tensors.data[c->k->states[0]].span };
-    return module_tensor(m, t);
+    Tensor t = { .name = name, .kind = kind, .span = c->m->tensors.data[c->k->states[0]].span };
+    return module_tensor_between(c->m, t, axes, n);
 }
 
 static bool is_read(const Node *n)
