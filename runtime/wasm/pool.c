@@ -1,5 +1,5 @@
 /* In place of cpu/pool.c: a module of WebAssembly has one thread, the caller's, which takes all items. */
-#include "cpu/pool.h"
+#include "../cpu/pool.h"
 
 #include <stdlib.h>
 

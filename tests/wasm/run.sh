@@ -2,8 +2,9 @@
 # `cellc build --target wasm`: cells compiled for WebAssembly, under Node. Instances of every kind of kernel
 # against the reference in double (ladder/, as a program for WASI); what is too large for 32 bits, and what a
 # module has not, is refused (limits.c); layers in JavaScript against values made elsewhere (vectors.mjs), in
-# careless hands (layers.mjs), and in a page (page.mjs). In: BUILD, CHROMIUM; WASM=1, as `make wasm` has it: what is missing is a failure, and else a skip. With WASM=1
-# or FULL=1: more kinds of cells. ONLY: a regular expression on the instances' names, and then nothing else.
+# careless hands (layers.mjs), and in a page (page.mjs). In: BUILD, CHROMIUM; WASM=1, as `make wasm`
+# has it: what is missing is a failure, and else a skip. With WASM=1 or FULL=1: more kinds of cells, and cellc as it is
+# installed. ONLY: a regular expression on the instances' names, and then nothing else.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -145,6 +146,20 @@ if [[ -z ${ONLY:-} ]]; then
         tail -n 5 "$work/log"
     fi
     count "$work/limits.log" limits
+fi
+
+# What is installed has all that is compiled.
+if [[ -z ${ONLY:-} && -n $all_kinds ]]; then
+    make -s -C "$root" BUILD="${BUILD:-build}" PREFIX="$work/prefix" DESTDIR= install-parts >"$work/said" 2>&1
+    env -u CELLC_HOME "$work/prefix/bin/cellc" build mingru --target wasm -o "$work/installed" \
+        >>"$work/said" 2>&1
+    if [[ -s $work/installed/mingru.wasm && -s $work/installed/mingru.mjs ]]; then
+        ((passed++))
+    else
+        echo "FAIL an installed cellc builds no module"
+        tail -n 5 "$work/said"
+        ((failed++))
+    fi
 fi
 
 # ---- the module in JavaScript
