@@ -54,6 +54,17 @@ CELL_V cell_r cell_r_fma(cell_r a, cell_r b, cell_r c)
 #endif
 }
 
+/* Of numbers, rounded as in a register. */
+CELL_V real cell_tile_fma(real a, real b, real c)
+{
+#if defined(__aarch64__)
+    return sizeof(real) == 8 ? (real)__builtin_fma((double)a, (double)b, (double)c)
+                             : (real)__builtin_fmaf((float)a, (float)b, (float)c);
+#else
+    return CELL_FMA(a, b, c);
+#endif
+}
+
 /* Elementary functions of registers: GCC takes longer vectors apart, into numbers where they are compared. */
 #if CELL_CPU_DOUBLE
 typedef int64_t cell_r_int __attribute__((vector_size(CELL_TILE_BYTES)));
@@ -157,7 +168,7 @@ static __attribute__((noinline, unused)) void cell_tile_sparse(int64_t m, int64_
         for (int64_t p = 0; p < k; p++) {
             const real a = x.a[i * x.a_row + p * x.a_col];
             for (int64_t e = 0; e < n && a != 0; e++)
-                x.c[i * x.c_row + e] = CELL_FMA(a, x.b[p * x.b_row + e], x.c[i * x.c_row + e]);
+                x.c[i * x.c_row + e] = cell_tile_fma(a, x.b[p * x.b_row + e], x.c[i * x.c_row + e]);
         }
 }
 

@@ -1,6 +1,6 @@
-/* Attention's tiles on the CPU (cell_cpu_attention.h) against sums pair by pair in double: heads of any number
- * of rows, keys and values around the sizes of a tile; conditions by steps and by pairs; the same bits whether
- * a head is one item of backward or many; and numbers that are none where a condition hides them. */
+/* Attention's tiles on the CPU (cell_cpu_attention.h) against sums pair by pair in double: heads of any
+ * number of rows, keys and values around the sizes of a tile; conditions by steps and by pairs; the same bits
+ * whether a head is one item of backward or many; and no numbers where a condition hides them. */
 #define CELL_ATTENTION_STORED TYPE
 #include "cell_cpu.h"
 

@@ -11,6 +11,7 @@
 const AttentionLanguage attention_cuda = { .unused = "[[maybe_unused]] ",
                                            .real = "Real",
                                            .load = "cell_load<Real>",
+                                           .distance = "int64_t",
                                            .uses = "x.uses.",
                                            .null = "nullptr",
                                            .least = "cell_least",
@@ -22,6 +23,7 @@ const AttentionLanguage attention_cuda = { .unused = "[[maybe_unused]] ",
 const AttentionLanguage attention_c = { .unused = "",
                                         .real = "real",
                                         .load = "cell_load_",
+                                        .distance = "int32_t",
                                         .uses = "uses.",
                                         .null = "NULL",
                                         .least = "cell_whole_min",
@@ -170,7 +172,8 @@ void attention_print_pair(Kernel *k)
     bind_steps(k, "p.i", "p.j");
     const IxExpr *step = c->form.step, *own = ix_index(k->p->m, c->form.other);
     const IxExpr *w = ix_sub(k->p->m, ix_add(k->p->m, step, ix_index(k->p->m, c->form.w)), own);
-    buf_line(k->out, "%sconst int64_t w = %s;", unused, k_bare(k, ix_text(&k->printer, w)));
+    const char *type = attention_language(k)->distance;
+    buf_line(k->out, "%sconst %s w = %s;", unused, type, k_bare(k, ix_text(&k->printer, w)));
     k->index[c->form.w] = "w";
 }
 

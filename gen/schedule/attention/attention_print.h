@@ -11,6 +11,7 @@
 typedef struct AttentionLanguage {
     const char *unused; /* in front of what may not be used */
     const char *real, *load; /* the type, and what loads one of a stored type, which is behind it in C */
+    const char *distance; /* the type of w: of 32 bits, so that as a real it is one of a vector */
     const char *uses; /* what the functions read, before its fields */
     const char *null, *least, *most;
     const char *step; /* a conversion to the type of steps */
