@@ -348,36 +348,46 @@ static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule
     return p;
 }
 
-/* With sums over the past as attention, by tiles of steps. NULL where they are not. */
-static Plan *cpu_plan_of_sums(const Module *lowered, const char *name)
+/* With sums over the past as attention, by tiles of steps. NULL, perhaps with the reason, where they are not. */
+static Plan *cpu_plan_of_sums(const Module *lowered, const char *name, const Reason **why)
 {
     Compiler *c = lowered->c;
     const Schedule *s = schedule_that_cuts(true);
     int said = c->diags.len;
     Module *step = compile_lowered(lowered, step_passes);
-    const Module *program = step && !s->cut(step) ? compile_lowered(lowered, sum_passes) : NULL;
+    *why = step ? s->cut(step) : NULL;
+    const Module *program = step && !*why ? compile_lowered(lowered, sum_passes) : NULL;
     c->diags.len = said;
     return program ? cpu_plan_by(program, name, s) : NULL;
 }
 
-Plan *cpu_plan(const Module *lowered, const char *name)
+CpuChoice cpu_choice(const Module *lowered, const char *name)
 {
     Compiler *c = lowered->c;
     int said = c->diags.len;
     const Module *program = compile_lowered(lowered, fast_passes);
     bool stateless = true;
+    CpuChoice x = { 0 };
     if (!program)
-        return NULL;
+        return x;
     c->diags.len = said;
     for (TensorId t = 0; t < program->tensors.len; t++)
         stateless &= program->tensors.data[t].kind != T_STATE;
-    Plan *sums = stateless ? cpu_plan_of_sums(lowered, name) : NULL;
-    if (sums)
-        return sums;
-    Plan *walk = stateless ? NULL : cpu_plan_by(program, name, NULL);
-    if (walk && walk->schedule->on_chip && !cpu_walk_refuses(walk)) {
-        cpu_walk_settle(walk);
-        return walk;
-    }
-    return cpu_plan_by(program, name, schedule_plain(stateless));
+    x.plan = cpu_plan_of_sums(lowered, name, &x.not_cut);
+    if (x.plan)
+        return x;
+    x.plan = stateless ? NULL : cpu_plan_by(program, name, NULL);
+    const bool walks = x.plan && x.plan->schedule->on_chip;
+    x.not_walked = walks ? cpu_walk_refuses(x.plan) : NULL;
+    x.refused = x.not_walked ? x.plan->schedule : NULL;
+    if (walks && !x.not_walked)
+        cpu_walk_settle(x.plan);
+    else
+        x.plan = cpu_plan_by(program, name, schedule_plain(stateless));
+    return x;
+}
+
+Plan *cpu_plan(const Module *lowered, const char *name)
+{
+    return cpu_choice(lowered, name).plan;
 }

@@ -183,7 +183,7 @@ static void find_rows(Compare *q, Compared *x)
     Explain e = explain_of(x->g.plan, &out);
     explain_instance(&e);
     add_instance(q, x, &e);
-    Table rows = explain_rows(x->g.plan, compile_lowered(x->g.lowered, step_passes));
+    Table rows = explain_rows(x->g.plan, x->g.lowered);
     for (int i = 0; i < rows.rows.len; i++)
         table_row(q->c, &x->rows, rows.rows.data[i].cell[0], rows.rows.data[i].cell[1], NULL);
     table_row(q->c, &x->rows, "bytes", bytes_words(&e), NULL);

@@ -44,6 +44,7 @@ static int write_page(Compiler *c, const char *spec, const char *dir, bool json)
     d.source = &c->sources.data[file];
     d.cell = ast_cell(c, d.ast, NULL, true);
     d.step = compile_lowered(g.lowered, step_passes);
+    d.lowered = g.lowered;
     if (dir && mkdir(dir, 0777) && errno != EEXIST) {
         say(DIAG_ERROR, "doc", "cannot make '%s': %s", dir, strerror(errno));
         return 1;

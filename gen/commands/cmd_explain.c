@@ -49,7 +49,7 @@ int cmd_explain(int argc, char **argv)
             rc = usage_error(&help, "--sizes %s, from t0 = 0: %s", at, refused);
         if (rc == 0) {
             Buf out = { .arena = c->arena };
-            (all ? explain : explain_summary)(g.plan, compile_lowered(g.lowered, step_passes), &out);
+            (all ? explain : explain_summary)(g.plan, g.lowered, &out);
             if (!all)
                 buf_f(&out, "\n--all says what each operation and value costs, where it lies, and why.\n");
             if (at) {

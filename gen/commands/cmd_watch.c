@@ -94,7 +94,7 @@ static bool explain_spec(const Watch *w, const WatchedSpec *s)
     bool ok = path && generate_open(&g, c, path, NULL, true);
     diag_print(c, stderr);
     if (ok) {
-        explain_summary(g.plan, compile_lowered(g.lowered, step_passes), &out);
+        explain_summary(g.plan, g.lowered, &out);
         bool at = w->sizes && call_sizes_read(&help, g.plan->m, NULL, w->sizes, sizes) == 0;
         const char *refused = at ? explain_refused(g.plan, sizes) : NULL;
         if (refused)

@@ -39,6 +39,7 @@ typedef struct DocCell {
     const Ast *ast;
     const Stmt *cell;
     const struct Plan *plan;
+    const Module *lowered;        /* as it comes from the front end */
     Module *step;                 /* the step before it is differentiated, in normal form; gets more nodes */
     const char *batch;            /* how many sequences there are: "B", or "batch" where the spec has a B */
     const char *about;            /* the file's first comment, its lines without the slashes */

@@ -162,7 +162,7 @@ static void put_states(const Json *j)
 
 static void put_summary(const Json *j)
 {
-    Table t = explain_rows(j->d->plan, j->d->step);
+    Table t = explain_rows(j->d->plan, j->d->lowered);
     buf_f(j->out, ",\n\"summary\": [");
     for (int i = 0; i < t.rows.len; i++) {
         buf_f(j->out, i ? ",\n  {" : "\n  {");

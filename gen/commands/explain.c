@@ -937,10 +937,10 @@ static void put_checks(const Explain *e)
         put_paragraph(m->checks.data[i].text, 2, e->out);
 }
 
-void explain(const Plan *p, Module *step, Buf *out)
+void explain(const Plan *p, const Module *lowered, Buf *out)
 {
     Explain e = explain_of(p, out);
-    explain_summary(p, step, out);
+    explain_summary(p, lowered, out);
     buf_f(out, "\n");
     put_schedule(&e);
     put_products(&e);

@@ -6,11 +6,11 @@
 #include "emit/emit.h"
 #include "plan/plan.h"
 
-/* p: as plan_make gave it. step: the same cell before it is differentiated, in normal form; gets more nodes. */
+/* p: as plan_make gave it. lowered: the module that it is of, as it comes from the front end. */
 /* explain_summary.c: about ten lines, for a person that writes cells. */
-void explain_summary(const Plan *p, Module *step, Buf *out);
+void explain_summary(const Plan *p, const Module *lowered, Buf *out);
 /* Its rows, a label and words each; a row without a label goes on with the one before. */
-Table explain_rows(const Plan *p, Module *step);
+Table explain_rows(const Plan *p, const Module *lowered);
 /* Its words on the schedule, the work of a step and the memory. */
 typedef struct ExplainLine { const char *schedule, *work, *memory; } ExplainLine;
 ExplainLine explain_line(const Plan *p);
@@ -18,7 +18,7 @@ ExplainLine explain_line(const Plan *p);
  * "read from W", ... */
 void explain_when(const Plan *p, void (*give)(void *with, const char *name, const char *when), void *with);
 /* ---- explain.c: these, and all the rest. */
-void explain(const Plan *p, Module *step, Buf *out);
+void explain(const Plan *p, const Module *lowered, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
 /* Bytes of a call at such sizes, as far as they are known without a device; partial: sums in pieces come to

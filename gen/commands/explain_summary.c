@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "explain.h"
 #include "explain_words.h"
+#include "pipeline.h"
 #include "schedule/attention/attention.h"
 #include "schedule/chunk/chunk.h"
 
@@ -167,8 +168,8 @@ static void put_lines(const Explain *e, const char *label, const Buf *lines, Tab
 }
 
 /* Whether states could go in chunks of steps, and sums over the past as attention: matters of the step
- * alone. */
-static void put_forms(const Explain *e, Module *step, Table *t)
+ * alone. Has it such sums? */
+static bool put_forms(const Explain *e, Module *step, Table *t)
 {
     Buf chunks = { .arena = e->m->arena }, attention = { .arena = e->m->arena };
     Attentions sums = { 0 };
@@ -178,6 +179,7 @@ static void put_forms(const Explain *e, Module *step, Table *t)
     attention_find(step, &sums);
     attention_words(step, &sums, &attention);
     put_lines(e, "attention", &attention, t);
+    return sums.len > 0;
 }
 
 /* The schedule of calls of several steps, where they have one of their own. */
@@ -192,7 +194,21 @@ static void put_long(const Explain *e, Table *t)
               intern_f(e->c, "%s: %s, where %s", p->schedule->name, p->schedule->what, when.data), NULL);
 }
 
-static Table summary_of(const Explain *e, Module *step)
+/* What a plan for the CPU is, and why it is none of the faster kinds that it might be. */
+static const char *cpu_words(const Explain *e, const Module *lowered, bool sums)
+{
+    const CpuChoice x = cpu_choice(lowered, e->m->name);
+    const Schedule *s = x.plan ? x.plan->schedule : NULL;
+    const char *words = s ? intern_f(e->c, "%s: %s", s->name, s->what_on_cpu) : "nothing: the reference runs";
+    if (x.not_cut && sums)
+        words = intern_f(e->c, "%s; not %s: %s", words, schedule_that_cuts(true)->name,
+                         reason_words(e->m, x.not_cut));
+    if (x.not_walked)
+        words = intern_f(e->c, "%s; not %s: %s", words, x.refused->name, reason_words(e->m, x.not_walked));
+    return words;
+}
+
+static Table summary_of(const Explain *e, const Module *lowered)
 {
     Table t = { 0 };
     const char *at_once = at_once_words(e), *by_step = names_in(e, PHASE_DURING);
@@ -200,7 +216,8 @@ static Table summary_of(const Explain *e, Module *step)
               NULL);
     put_long(e, &t);
     put_refusals(e, &t);
-    put_forms(e, step, &t);
+    const bool sums = put_forms(e, compile_lowered(lowered, step_passes), &t);
+    table_row(e->c, &t, "on a CPU", cpu_words(e, lowered, sums), NULL);
     if (at_once)
         table_row(e->c, &t, "in parallel", at_once, NULL);
     if (by_step)
@@ -212,19 +229,19 @@ static Table summary_of(const Explain *e, Module *step)
     return t;
 }
 
-void explain_summary(const Plan *p, Module *step, Buf *out)
+void explain_summary(const Plan *p, const Module *lowered, Buf *out)
 {
     Explain e = explain_of(p, out);
-    Table t = summary_of(&e, step);
+    Table t = summary_of(&e, lowered);
     explain_instance(&e);
     buf_f(out, "\n");
     table_print(&t, out);
 }
 
-Table explain_rows(const Plan *p, Module *step)
+Table explain_rows(const Plan *p, const Module *lowered)
 {
     Explain e = explain_of(p, &(Buf){ .arena = p->m->arena });
-    return summary_of(&e, step);
+    return summary_of(&e, lowered);
 }
 
 ExplainLine explain_line(const Plan *p)

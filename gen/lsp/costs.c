@@ -49,7 +49,7 @@ static void write_page(void *with)
     const Page *p = with;
     Generated g;
     if (generate_open(&g, p->c, p->path, NULL, true) && g.plan)
-        explain_summary(g.plan, compile_lowered(g.lowered, step_passes), p->out);
+        explain_summary(g.plan, g.lowered, p->out);
 }
 
 bool explain_variant(const Variant *v, Buf *out, const char **why)

@@ -43,6 +43,7 @@ typedef struct Verdict { const struct Reason *why; bool again, said; } Verdict;
 struct Schedule {
     const char *name;             /* of --schedule */
     const char *what;             /* what it does, for cellc explain */
+    const char *what_on_cpu;      /* of one that the CPU has kernels for, likewise */
 
     /* ---- what kind of walk it is */
 

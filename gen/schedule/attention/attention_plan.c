@@ -290,6 +290,7 @@ static void join(Module *m)
 const Schedule attention_schedule = { .name = "attention",
                                       .what = "sums over the past whose weights are made of products with an "
                                               "earlier step, by tiles of steps",
+                                      .what_on_cpu = "sums over the past by tiles of steps",
                                       .stateless = true,
                                       .cut = cut,
                                       .join = join,

@@ -4,6 +4,7 @@
 const Schedule map_schedule = {
     .name = "map",
     .what = "the cell has no state: every value is computed for all steps at once",
+    .what_on_cpu = "kernels and products for all steps",
     .stateless = true,
     .packed = true,
     .plain_past = true,

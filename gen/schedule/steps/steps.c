@@ -6,4 +6,5 @@ const Schedule steps_schedule = {
     .name = "steps",
     .last_resort = true,
     .what = "the states lie in memory, each step is a sequence of kernels",
+    .what_on_cpu = "kernels and products for each step",
 };

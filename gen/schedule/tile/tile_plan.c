@@ -141,6 +141,7 @@ static void saves(Plan *p, bool *saved)
 const Schedule tile_schedule = {
     .name = "tile",
     .what = "the states stay on chip while one kernel walks over the steps",
+    .what_on_cpu = "one kernel walks all steps of a state, which stays in a core's cache",
     .on_chip = true,
     .packed = true,
     .takes_hints = "cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS",
