@@ -348,7 +348,8 @@ static Plan *cpu_plan_by(const Module *program, const char *name, const Schedule
     return p;
 }
 
-/* With sums over the past as attention, by tiles of steps. NULL, perhaps with the reason, where they are not. */
+/* With sums over the past as attention, by tiles of steps. NULL, perhaps with the reason, where they are
+ * not. */
 static Plan *cpu_plan_of_sums(const Module *lowered, const char *name, const Reason **why)
 {
     Compiler *c = lowered->c;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The cpu backend: elementary functions; products; attention's tiles, in which faults are seen (faults.txt);
-# instances of every kind of kernel against the reference in double (ladder/), bit by bit the same with 1, 2 and 5 threads, and where a product of a step is packed once.
+# instances of every kind of kernel against the reference in double (ladder/), bit by bit the same with 1, 2
+# and 5 threads, and where a product of a step is packed once.
 # Some of them under AddressSanitizer with UBSan, and under ThreadSanitizer; with FULL=1 all specs, in all
 # types, and, where aarch64-linux-gnu-gcc and qemu-aarch64 are, some as code of aarch64. ONLY: a regular
 # expression on the instances' names, without the functions.
