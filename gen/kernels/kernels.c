@@ -278,23 +278,20 @@ static void print_choice(Kernel *k, Buf *out, const char *name)
     buf_release(&text);
 }
 
-/* Prints the kernel that `body` prints inside. */
+/* Prints the kernel that `body` prints inside, which comes first: how many blocks should be resident follows
+ * from what it has. */
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
 {
-    Buf *out = k->out, none = { .arena = out->arena, .indent = 1, .dropped = true };
+    Buf *out = k->out, text = { .arena = out->arena };
     k->printer.data = k;
     names_init(&k->pointer_names, k->p->m->c);
     k->multiples.len = k->vectors.len = 0;
-    forget_all(k);
     k->n = k_text(k, "%d", k_width(k));
-    k->out = &none;
-    k->printer.dry = true;
-    body(k);
-    k->printer.dry = false;
+    print_body(k, &text, body);
     if (k->hooks->form) {
         buf_line(out, "template <%s>", k->hooks->form);
         buf_line(out, "static __device__ __forceinline__ void %s_by(const cell_kernel_args &args)", name);
-        print_body(k, out, body);
+        buf_f(out, "%s", text.data);
     }
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident
@@ -308,7 +305,8 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     if (k->hooks->form)
         print_choice(k, out, name);
     else
-        print_body(k, out, body);
+        buf_f(out, "%s", text.data);
+    buf_release(&text);
     k->out = out;
 }
 

@@ -342,8 +342,6 @@ static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Pol
 {
     bool forward = k->pr->dir == FORWARD;
     const char *t = k->t, *now = k->row;
-    if (k->printer.dry)               /* statements of their own, which nothing else depends on */
-        return;
     k->t = k_text(k, forward ? "(%s + 1)" : "(%s - 1)", t);
     k->row = now ? k_text(k, forward != k->p->m->c->reverse ? "(%s + 1)" : "(%s - 1)", now) : NULL;
     const char *place = place_text(k, row_text(k, st), pitch, ix_text(&k->printer, lin));

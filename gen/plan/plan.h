@@ -547,7 +547,6 @@ struct ExprPrinter {
     void *data;
     const bool *rounded;          /* per node of so many: rounding what is read of it changes nothing; may be NULL */
     int n_rounded;
-    bool dry;                     /* what is read and named is what matters: operators give no text */
     struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
 };
 const struct KirExpr *expr_node(ExprPrinter *p, NodeId n);
