@@ -430,8 +430,8 @@ Plan *cuda_plan(const Module *lowered, const char *name);
 /* For which vectors it has products with several params as one: what is said of the plan is not. */
 Stacking cuda_stacking(const Module *lowered);
 /* The plan for the CPU of the same; NULL where it has none, which is no error. not_cut: why it is none with
- * sums over the past taken out of the step; not_walked: why its steps are not walked by a kernel as the schedule
- * `refused` would. NULL: they are, or it was not asked. */
+ * sums over the past taken out of the step; not_walked: why its steps are not walked by a kernel as the
+ * schedule `refused` would. NULL: they are, or it was not asked. */
 typedef struct CpuChoice {
     Plan *plan;
     const struct Reason *not_cut, *not_walked;

@@ -53,11 +53,11 @@ causal_attention --dtype bf16 --dim N=1 --dim V=33 --dim G=3 --reverse | 2,4,1,7
 causal_attention --dtype f64 --dim N=33 --dim V=1 --lengths | 4,5,1,9,4 2,70,9,70
 window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --set distance=linear | 2,200,1 1,1,1 1,9,2,9
 ../tests/constructs/attention_packed --dtype f32 | 1,100,1,160,60 2,70,9,70
-../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
 ../tests/constructs/attention_scores --dtype f32 | 2,3,2,10,7 1,100,9,103,3
 ../tests/constructs/attention_weights --dtype f64 | 2,3,2,10,7 1,100,9,170,65
 END
     [[ -z $FULL ]] || cat <<'END'
+../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
 ../tests/constructs/attention_documents --dtype f32 | 2,100,1 1,70,9,5
 ../tests/constructs/attention_lag --dtype f16 | 2,100,1,170,70
 ../tests/attention/cells/decay --dtype f32 --dim N=16 --dim V=64 | 1,130,3,150,20
