@@ -57,13 +57,16 @@ static const KirExpr *without(Code *x, const Inside *in, const KirExpr *place, c
 }
 
 /* What is read of an argument that the caller may leave out, as zeros then: read always, of scratch
- * memory where it is not there, and chosen behind that. */
+ * memory where it is not there, and chosen behind that. A read behind a condition may be of a place that
+ * exists only where it holds: a condition that does not vary in the loop decides with it, and what stands
+ * behind another one is left as it is. */
 typedef struct Reads {
     Code *code;
     const Inside *in;
     const KirExpr *var;
     KirBlock begin; /* of a turn: declarations of what is read */
-    const KirExpr *select[16], *value[16];
+    const KirExpr *when; /* conditions around what is looked at; NULL: none */
+    const KirExpr *select[16], *value[16], *under[16]; /* reads, their values, and `when` of each */
     int n;
 } Reads;
 
@@ -81,21 +84,53 @@ static const KirExpr *value_of(Reads *r, const KirExpr *e, const KirExpr *base)
     Code *x = r->code;
     Kir *k = x->kir;
     for (int i = 0; i < r->n; i++)
-        if (kir_equal(r->select[i], e))
+        if (kir_equal(r->select[i], e) &&
+            (r->under[i] == r->when || (r->under[i] && r->when && kir_equal(r->under[i], r->when))))
             return r->value[i];
     if (r->n == MOST)
         return NULL;
     KirType type = base->type;
     const KirExpr *none = kir_convert(k, type, kir_special(k, KP_SCRATCH, 0));
+    const KirExpr *there = r->when ? code_binary(x, KB_AND, r->when, e->args[0]) : e->args[0];
     const KirExpr *from =
-        kir_let_as(k, names_fresh(&x->k->locals, "from"), type, kir_select(k, e->args[0], base, none));
+        kir_let_as(k, names_fresh(&x->k->locals, "from"), type, kir_select(k, there, base, none));
     KirBlock *outer = kir_enter(k, &r->begin);
     const KirExpr *load =
         kir_load(k, (KirAccess)e->args[1]->op, e->args[1]->type.of, code_add(x, from, r->var));
     const KirExpr *value = kir_let(k, names_fresh(&x->k->locals, "read"), load->type.of, load);
     kir_enter(k, outer);
     r->select[r->n] = e;
+    r->under[r->n] = r->when;
     return r->value[r->n++] = value;
+}
+
+static const KirExpr *with_reads(Reads *r, const KirExpr *e);
+
+/* Does the first argument say which of the others has a value? */
+static bool decides(const KirExpr *e)
+{
+    return e->kind == KX_SELECT || (e->kind == KX_BINARY && (e->op == KB_AND || e->op == KB_OR)) ||
+           (e->kind == KX_OP && (e->op == OP_SELECT || e->op == OP_AND || e->op == OP_OR));
+}
+
+/* Whether argument i has one where the first does not hold. */
+static bool otherwise(const KirExpr *e, int i)
+{
+    return i == 2 || (e->kind == KX_BINARY && e->op == KB_OR) || (e->kind == KX_OP && e->op == OP_OR);
+}
+
+/* The same of what has a value where the condition holds, or where it does not. */
+static const KirExpr *behind(Reads *r, const KirExpr *condition, const KirExpr *e, bool negated)
+{
+    const KirExpr *around = r->when;
+    if (varies(r->in, condition))
+        return e;
+    if (negated)
+        condition = kir_not(r->code->kir, condition);
+    r->when = around ? code_binary(r->code, KB_AND, around, condition) : condition;
+    e = with_reads(r, e);
+    r->when = around;
+    return e;
 }
 
 static const KirExpr *with_reads(Reads *r, const KirExpr *e)
@@ -108,7 +143,8 @@ static const KirExpr *with_reads(Reads *r, const KirExpr *e)
     if (!e || e->body || e->nargs > 64)
         return e;
     for (int i = 0; i < e->nargs; i++) {
-        args[i] = with_reads(r, e->args[i]);
+        args[i] =
+            i && decides(e) ? behind(r, e->args[0], e->args[i], otherwise(e, i)) : with_reads(r, e->args[i]);
         other |= args[i] != e->args[i];
     }
     if (!other)

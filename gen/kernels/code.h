@@ -87,6 +87,7 @@ typedef struct Code {
     Vec(Placed) placed;
     Vec(const KirExpr *) places;  /* of these */
     int depth, away;              /* as in Kernel */
+    int other_step; /* while another step's value is built: those of this step do not stand for it */
     /* Wide loops (kernels_wide.c): a thread takes n neighbours along one index, as many as a vector of 16
      * bytes holds of the storage type. Reads and writes that are contiguous there go as vectors before and
      * after the loop over the neighbours. Where not all of Kernel.multiples are known to be multiples of

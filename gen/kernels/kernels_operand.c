@@ -330,7 +330,7 @@ static const KirExpr *load_array(Code *x, const Read *r)
 {
     Kernel *k = x->k;
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
-    if (here && x->value[r->id] && !x->away)
+    if (here && x->value[r->id] && !x->other_step)
         return x->value[r->id];
     const KirExpr *held = here ? load_held(x, r) : NULL;
     if (held)
@@ -375,7 +375,9 @@ static const KirExpr *load_at_step(Code *x, const Read *of)
     x->row = NULL;
     x->depth++;
     x->away++;
+    x->other_step++;
     const KirExpr *v = r->is_tensor ? load_tensor(x, r) : load_array(x, r);
+    x->other_step--;
     x->away--;
     x->depth--;
     const KirExpr *there = code_binary(x, KB_GE, x->t, code_int(x, 0));

@@ -40,6 +40,7 @@ s5 --dtype f32 --lengths --reverse | 2,5,3,4
 mamba1 --dtype f16 | 2,3,5
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
+../tests/cpu/sum_at_place --dtype f32 | 2,3,5 2,9,3 3,9,2 1,4,20
 END
     sums
     [[ -n $FULL ]] && full
@@ -64,7 +65,8 @@ END
 END
 }
 
-# What the targets besides this machine run: a dense step, a walk, sums over rows, scattered sums.
+# What the targets besides this machine run: a dense step, a walk, sums over rows, scattered sums, reads behind
+# conditions.
 some() {
     cat <<'END'
 lstm --dtype f32 | 2,3,5,7 20,4,96,128
@@ -72,6 +74,7 @@ gated_delta --dtype f16 --dim N=9 --dim V=20 | 2,3,2
 layernorm --dtype f32 | 9,40,300
 embedding --dtype f32 | 2,30,5,6
 hgrn --dtype f32 | 3,9,1100
+../tests/cpu/pieces_of_param --dtype f32 | 1,2,5 1,1,20
 END
 }
 

@@ -50,12 +50,15 @@ while read -r line; do
     fi
     if cpu_takes "$spec" "$options" "${line##* | }"; then
         # shellcheck disable=SC2086
-        "$cellc" emit "$file" $options --kind cpu >"$new/${spec}_cpu.c" 2>"$dir/$name.err" || {
-            echo "FAIL $name: cellc emit $spec $options --kind cpu"
-            head -n 3 "$dir/$name.err" | sed 's/^/    /'
+        if ! "$cellc" emit "$file" $options --kind cpu >"$new/${spec}_cpu.c" 2>"$dir/$name.err"; then
             rm -f "$new/${spec}_cpu.c"
-            failed=1
-        }
+            # Packed sequences go by steps in the reference alone.
+            if [[ $options != *--packed* ]] || ! grep -q 'has no kernels for the CPU' "$dir/$name.err"; then
+                echo "FAIL $name: cellc emit $spec $options --kind cpu"
+                head -n 3 "$dir/$name.err" | sed 's/^/    /'
+                failed=1
+            fi
+        fi
     else
         rm -f "$dir/$name/${spec}_cpu.c"
     fi
