@@ -78,6 +78,8 @@ static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
         join(x, s.reduce, kir_element(x->kir, sums[k - range.begin], lane), v);
         code_forget(x, &named);
     }
+    for (int i = 0; i < r.nbound; i++) /* the others may have the same indices in another order */
+        x->index[r.bound[i]] = own[i];
 }
 
 /* Some lanes, from index `base` on: all of them, or those that are left; true: they read scratch memory. */

@@ -41,6 +41,7 @@ mamba1 --dtype f16 | 2,3,5
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
 ../tests/cpu/sum_at_place --dtype f32 | 2,3,5 2,9,3 3,9,2 1,4,20
+../tests/cpu/sums_in_two_orders --dtype f64 | 2,3,4 1,2,7
 END
     sums
     [[ -n $FULL ]] && full
