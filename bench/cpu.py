@@ -491,8 +491,13 @@ for title, make, work in cases():
     for found in measure(title, make, work):
         results.append(found)
         a, b, goal = found["forward"], found["both"], found["goal"]
-        print(f"{title:36}{found['peer']:12}{goal or '-':>5} {a['ours']:9.3f}{a['peer']:9.3f}{a['ratio']:7.2f}{miss(a['ratio'], goal)}"
-              f"{a['floor']:8.3f}  {b['ours']:10.3f}{b['peer']:9.3f}{b['ratio']:7.2f}{miss(b['ratio'], goal)}{b['floor']:8.3f} {b['bound']}", flush=True)
+        print(
+            f"{title:36}{found['peer']:12}{goal or '-':>5} "
+            f"{a['ours']:9.3f}{a['peer']:9.3f}{a['ratio']:7.2f}{miss(a['ratio'], goal)}{a['floor']:8.3f}  "
+            f"{b['ours']:10.3f}{b['peer']:9.3f}{b['ratio']:7.2f}{miss(b['ratio'], goal)}{b['floor']:8.3f} "
+            f"{b['bound']}",
+            flush=True,
+        )
 one = []
 print(f"\n{'one step at B 1, us':22}{'peer':16}" + "".join(f"{'from ' + k:>14}{'peer':>8}{'ratio':>7} " for k in ("C", "PyTorch", "NumPy"))
       + "  goals 0.2, 1, 1.5")

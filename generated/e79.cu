@@ -32,7 +32,7 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         float a_163 = 0;
         float a_191 = 0;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 64); s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
@@ -63,7 +63,7 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         const float h192 = cell_sqrt(a_191);
         const float h193 = h192 + 1e-06f;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 64); s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
@@ -711,7 +711,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const float h164 = cell_sqrt(r_v163);
         const float h165 = h164 + 1e-06f;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 64); s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_d_mn[4];
@@ -737,7 +737,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const float s0 = cell_sqrt(r_v191);
         const float a_497 = (s0 == 0.0f) ? 0.0f : ((a_493 * 0.5f) / s0);
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 64); s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
@@ -759,7 +759,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const float s2 = cell_sqrt(r_v163);
         const float a_535 = (s2 == 0.0f) ? 0.0f : ((a_531 * 0.5f) / s2);
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 64); s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x2[4];
