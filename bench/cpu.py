@@ -92,7 +92,7 @@ def machine():
 
 
 def level_of(size):
-    """Where so many bytes lie that are used again and again, of the sizes common today: 32 KB, 1 MB, 32 MB."""
+    """Where a number of bytes lies that is used again and again, of the sizes common today: 32 KB, 1 MB, 32 MB."""
     return "L1" if size <= 1 << 15 else "L2" if size <= 1 << 20 else "L3" if size <= 1 << 25 else "memory"
 
 
@@ -250,7 +250,7 @@ def dense(gates, H, B, T):
 
 
 def row(flops, count, forward, both):
-    """Of a map: so many numbers of `count` come and go, from memory."""
+    """Of a map: `forward` and `both` arrays of `count` numbers come and go, from memory."""
     return (flops * count, (16 * count, 4 * forward * count)), (3 * flops * count, (16 * count, 4 * both * count))
 
 
@@ -372,7 +372,7 @@ def measure(title, make, work):
 
 
 def call_from_c(module, step):
-    """What runs a step's call so many times in C. The arguments are those of a call of the module, caught on their way."""
+    """What repeats a step's call in C. The arguments are those of a call of the module, caught on their way."""
     library = module.instance.library.host or module.instance.library
     caught = []
     plain_call = library.call

@@ -32,7 +32,7 @@ float multiply_adds(int turns, float factor)
     return sum[0][0];
 }
 
-/* Reads n numbers, of which n is a multiple of 128, so many times. */
+/* Reads n numbers, a multiple of 128, `times` times. */
 float read_numbers(const float *numbers, size_t n, int times)
 {
     lanes sum[8] = { 0 };

@@ -2,8 +2,8 @@
 //
 //     node train.mjs FOLDER TEXT SECONDS [UPDATES]
 //
-// In: FOLDER with charlm.mjs (`cellc build charlm.cell --target wasm -o FOLDER`), a text in ASCII. Trains for so many seconds,
-// or at most so many updates, and prints the loss in nats per character. Out: FOLDER/charlm.safetensors.
+// In: FOLDER with charlm.mjs (`cellc build charlm.cell --target wasm -o FOLDER`), a text in ASCII. Trains for SECONDS, and for
+// UPDATES at most, and prints the loss in nats per character. Out: FOLDER/charlm.safetensors.
 import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";

@@ -23,7 +23,7 @@ typedef struct Build {
     const char *nvcc; /* NULL: without kernels in the library */
     const char *cpu; /* --cpu: "portable", "native"; NULL: no kernels for the CPU */
     const char *target; /* --target: "wasm"; NULL: this machine */
-    bool apart; /* somebody else compiles NAME.cu */
+    bool apart; /* NAME.cu is compiled elsewhere, by NVRTC */
     bool archive; /* --static: libNAME.a */
     const char *archs; /* "80 90", or "native" */
     int64_t jobs; /* compilers at once */

@@ -518,7 +518,7 @@ static void load_rows(RowKernel *r, Whose whose, const Meaning *m)
     code_close_slots(x, loop);
 }
 
-/* The local with a number of the row, and what it means from now on; also for those who read it there. */
+/* The local with a number of the row, and what it means from now on, also where it is read. */
 static void read_number(RowKernel *r, Meaning *m, int i, const KirExpr *value)
 {
     Code *x = r->x;
