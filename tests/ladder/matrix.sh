@@ -187,9 +187,11 @@ instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --
 # Warps that exchange in the replay too, behind which the way back begins.
 TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
-for spec in moneta yaad memora titans_mlp; do
+for spec in moneta yaad memora; do
     instance $spec steps "$one" --dim N=3
 done
+# Beyond these widths the memory leaves its loss, and so the range of f32, within fifteen steps.
+instance titans_mlp steps "1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5${full:+ 5,15,12 1,16,16 7,33,10 2,100,6}" --dim N=3
 instance trellis steps "$one" --dim K=3
 instance atlas tile "$one" --dim N=6 --set clamps=exact
 instance hebbian tile "$one" --dim N=6 --set feature=fourier
