@@ -332,12 +332,7 @@ void column_add(Code *x, const RowSums *s, const KirExpr *along)
 {
     Kir *k = x->kir;
     const KirExpr *number = x->slots->number, *e = kir_var(k, x->slots->place);
-    if (mutate("lost-tail")) {
-        const KirExpr *next = code_add(x, s->row, code_int(x, 1));
-        KirOpen last = kir_if(k, code_binary(x, KB_EQ, next, s->rows));
-        kir_statement(k, KI_BREAK);
-        kir_close(k, last);
-    }
+    const bool loses = mutate("lost-tail");
     for (int i = 0; i < s->of->arrays.len; i++) {
         NodeId id = s->of->arrays.data[i];
         KirBlock *body = kir_enter(k, &x->loads);
@@ -345,7 +340,12 @@ void column_add(Code *x, const RowSums *s, const KirExpr *along)
         const KirExpr *first = code_binary(x, KB_EQ, s->row, s->chunk);
         kir_do(k, kir_call(k, ".open", NULL, 0, (const KirExpr *[]){ s->sums[i], sum, number, e, first }, 5));
         kir_enter(k, &x->stores);
+        KirOpen but_last = { 0 };
+        if (loses)
+            but_last = kir_if(k, code_binary(x, KB_LT, code_add(x, s->row, code_int(x, 1)), s->rows));
         kir_do(k, kir_call(k, ".close", NULL, 0, (const KirExpr *[]){ s->sums[i], sum, number, e }, 4));
+        if (loses)
+            kir_close(k, but_last);
         kir_enter(k, body);
         x->index[k_node(x->k, id)->axes[0]] = along;
         code_column_term(x, id, sum);
