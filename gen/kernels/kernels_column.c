@@ -172,9 +172,10 @@ static void column_sums(Code *x)
     const KirExpr *next = code_add(x, s.chunk, code_int(x, 1));
     const KirExpr *end = code_binary(x, KB_DIV, code_mul(x, s.rows, next), s.chunks);
     s.begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, s.rows, s.chunk), s.chunks));
-    const KirExpr *last = code_binary(x, KB_EQ, next, s.chunks);
-    if (mutate("lost-tail"))
+    if (mutate("lost-tail")) {
+        const KirExpr *last = code_binary(x, KB_EQ, next, s.chunks);
         end = code_sub(x, end, kir_select(k, last, code_int(x, 1), code_int(x, 0)));
+    }
     s.end = code_let(x, "end", end);
     s.lane = kir_let(k, "lane", KT_VOID, code_binary(x, KB_MOD, thread, width));
     s.part = kir_let(k, "part", KT_VOID, code_binary(x, KB_DIV, thread, width));
