@@ -28,7 +28,21 @@ class Torch:
         return x.to(self.xp.complex64)
 
 
-class Jax:
+class Arrays:
+    """What JAX and NumPy spell the same; `xp` is the module."""
+
+    @staticmethod
+    def total(x, *axes):
+        return x.sum(axes, keepdims=True)
+
+    def zeros(self, like, *shape):
+        return self.xp.zeros(shape, like.dtype)
+
+    def complex(self, x):
+        return x.astype(self.xp.complex64)
+
+
+class Jax(Arrays):
     def __init__(self):
         import jax
         import jax.numpy as xp
@@ -38,18 +52,8 @@ class Jax:
         self.stack, self.real = xp.stack, xp.real
         self.polar = lambda size, angle: size * xp.exp(1j * angle)
 
-    @staticmethod
-    def total(x, *axes):
-        return x.sum(axes, keepdims=True)
 
-    def zeros(self, like, *shape):
-        return self.xp.zeros(shape, like.dtype)
-
-    def complex(self, x):
-        return x.astype(self.xp.complex64)
-
-
-class Numpy:
+class Numpy(Arrays):
     def __init__(self):
         import numpy as xp
 
@@ -59,16 +63,6 @@ class Numpy:
         self.silu = lambda x: x / (1 + xp.exp(-x))
         self.softplus = lambda x: xp.logaddexp(x, 0)
         self.polar = lambda size, angle: size * xp.exp(1j * angle)
-
-    @staticmethod
-    def total(x, *axes):
-        return x.sum(axes, keepdims=True)
-
-    def zeros(self, like, *shape):
-        return self.xp.zeros(shape, like.dtype)
-
-    def complex(self, x):
-        return x.astype(self.xp.complex64)
 
 
 class Peer:

@@ -6,7 +6,7 @@
 #include "base/process.h"
 #include "generate.h"
 
-/* One cell with its settings, on its way into a library. Each has a compilation of its own. */
+/* One cell with its settings, on its way into a library. Each has its compilation. */
 typedef struct Instance {
     Compiler *c;
     const char *spec; /* path */

@@ -21,7 +21,7 @@ typedef struct Neighbours {
     Code *code;
     Vars inside; /* what is declared in it */
     Vars stored; /* pointers through which it stores */
-    Vec(Moved) moved, read; /* in front of it; in front of the statement at hand */
+    Vec(Moved) moved, read; /* in front of it; in front of the current statement */
     KirBlock *front, turn; /* get the locals' declarations */
     const KirStmt
         *lanes; /* the loop over neighbours inside of it that is looked at; NULL: it is one itself */

@@ -24,6 +24,18 @@ const char *k_text(Kernel *k, const char *fmt, ...)
     return s;
 }
 
+const char *k_sum(Kernel *k, const char *a, const char *b)
+{
+    return strcmp(a, "0") == 0 ? b : strcmp(b, "0") == 0 ? a : k_text(k, "%s + %s", a, b);
+}
+
+const char *k_times(Kernel *k, const char *a, const Poly *n)
+{
+    if (strcmp(a, "0") == 0 || (n->is_const && n->value == 0))
+        return "0";
+    return n->is_const && n->value == 1 ? a : k_text(k, "%s * %s", a, k_poly(k, n));
+}
+
 const char *k_type(Dtype t)
 {
     switch (t) {

@@ -191,6 +191,9 @@ typedef Vec(NodeId) Named;
 
 const Node *k_node(const Kernel *k, NodeId id);
 const char *k_text(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Texts of a + b and of a factor a times n, without what "0" or 1 adds nothing to. */
+const char *k_sum(Kernel *k, const char *a, const char *b);
+const char *k_times(Kernel *k, const char *a, const Poly *n);
 const char *k_type(Dtype t);                       /* in CUDA */
 const char *k_bare(Kernel *k, const char *s);      /* without the parentheses around the whole */
 const char *k_poly(Kernel *k, const Poly *p);      /* as a factor */

@@ -778,7 +778,7 @@ static void prefer(Choice *c, const KirExpr *fits, int64_t width, int64_t slots,
     vec_push(c->x->kir->arena, &c->open, form);
 }
 
-/* For rows of which threads have so many vectors, or fewer; full: no thread has fewer. */
+/* For rows of which a thread has that number of vectors, or fewer; full: no thread has fewer. */
 static void prefer_sized(Choice *c, int64_t width, int64_t slots, bool full)
 {
     Code *x = c->x;

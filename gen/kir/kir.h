@@ -58,7 +58,7 @@ typedef struct KirVar {
     /* Elements of an array; KS_REGISTERS: a number, or a parameter; KS_ROW: of a vector, likewise. KT_PLACE:
      * vectors that a thread keeps. */
     const KirExpr *count;
-    const KirExpr *rows; /* KS_REGISTERS: an array of so many of these, or NULL; KS_ROW: vectors */
+    const KirExpr *rows; /* KS_REGISTERS: an array of that length, or NULL; KS_ROW: vectors */
     const KirBlock *body; /* KS_FUNCTION: begins with its parameters */
     /* For the passes: */
     int number;                   /* in order of declaration, from 1 on; 0: out of scope */
@@ -290,7 +290,7 @@ const KirExpr *kir_array_of_arrays(Kir *k, const char *name, KirScalar of, const
 /* The variable of an array, or of the array that is an element of one; else NULL. */
 KirVar *kir_array_var(const KirExpr *e);
 const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count);
-/* A place in a row of which a thread keeps so many vectors, to be declared; and one that is. */
+/* A place in a row of which a thread keeps a number of vectors, to be declared; and one that is. */
 KirVar *kir_place(Kir *k, const char *name, const KirExpr *vectors);
 const KirExpr *kir_let_var(Kir *k, KirVar *v, const KirExpr *value);
 /* A thread's vectors of a row, of `width` elements each; at: of KL_COLUMNS. */

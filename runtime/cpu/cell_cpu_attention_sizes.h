@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* ROWS, KEYS: of a tile, whose scores lie in a core's first cache. PART: keys whose gradients are an item
- * of backward where there are few heads; HEADS: so many are enough for all threads, and each is one item.
+ * of backward where there are few heads; HEADS: a number that is enough for all threads, and each is one item.
  * TERMS: gradients of what is learned in a score. */
 enum {
     CELL_CPU_ATTENTION_ROWS = 64,

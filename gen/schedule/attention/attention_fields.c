@@ -17,18 +17,6 @@ typedef struct Place {
     const char *given; /* the pointer, where it may be null; or NULL */
 } Place;
 
-static const char *sum(Kernel *k, const char *a, const char *b)
-{
-    return strcmp(a, "0") == 0 ? b : strcmp(b, "0") == 0 ? a : k_text(k, "%s + %s", a, b);
-}
-
-static const char *times(Kernel *k, const char *a, const Poly *n)
-{
-    if (strcmp(a, "0") == 0 || (n->is_const && n->value == 0))
-        return "0";
-    return n->is_const && n->value == 1 ? a : k_text(k, "%s * %s", a, k_poly(k, n));
-}
-
 /* What axes of an operand are. */
 typedef enum { OF_ROWS, OF_KEYS, OF_PAST } Operand;
 
@@ -41,7 +29,7 @@ static const char *head_place(Kernel *k, Operand of, const Poly *const *stride)
     for (int i = 0; i < n; i++) {
         int head = of == OF_ROWS ? i : c->key_of[i];
         const Poly *each = of == OF_ROWS ? poly_mul(k->p->m, c->form.heads[i].shared, stride[i]) : stride[i];
-        place = sum(k, place, times(k, k_text(k, "h%d", head), each));
+        place = k_sum(k, place, k_times(k, k_text(k, "h%d", head), each));
     }
     return place;
 }
@@ -63,9 +51,9 @@ static Place place_at(Kernel *k, Operand of, const char *pointer, const Poly *co
     bool reverse = k->p->m->c->reverse && timed;
     const char *at = head_place(k, of, stride);
     if (batched && timed)
-        at = sum(k, k_text(k, "(b * dim_T%s) * %s", reverse ? " + dim_T - 1" : "", k_poly(k, pitch)), at);
+        at = k_sum(k, k_text(k, "(b * dim_T%s) * %s", reverse ? " + dim_T - 1" : "", k_poly(k, pitch)), at);
     else if (batched)
-        at = sum(k, times(k, "b", pitch), at);
+        at = k_sum(k, k_times(k, "b", pitch), at);
     Place x = { .head = of == OF_ROWS ? query_stride(k, stride) : "0" };
     const char *step = timed ? k_poly(k, pitch) : "0";
     x.row = reverse ? k_text(k, "-%s", step) : step;

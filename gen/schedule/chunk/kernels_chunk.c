@@ -58,21 +58,11 @@ typedef struct Place {
     const char *given; /* the pointer, where it may be null; or NULL */
 } Place;
 
-static const char *sum(Kernel *k, const char *a, const char *b)
-{
-    return strcmp(a, "0") == 0 ? b : strcmp(b, "0") == 0 ? a : k_text(k, "%s + %s", a, b);
-}
-
-static const char *times(Kernel *k, const char *a, const Poly *n)
-{
-    return n->is_const && n->value == 1 ? a : k_text(k, "%s * %s", a, k_poly(k, n));
-}
-
 /* The number of the sequence's first row that is walked, among all rows. */
 static const char *first_row(Kernel *k, bool batched, bool timed)
 {
     const char *of = !batched ? "0" : timed ? "b * dim_T" : "b";
-    return timed && k->p->m->c->reverse ? sum(k, of, "(dim_T - 1)") : of;
+    return timed && k->p->m->c->reverse ? k_sum(k, of, "(dim_T - 1)") : of;
 }
 
 /* Of several rows of a step each has as many elements. */
@@ -137,9 +127,9 @@ static Place place_of(Kernel *k, TensorId t)
     const char *head = k_bare(k, head_place(k, lin, root.axes, root.naxes));
     const char *row = first_row(k, st->batched, st->timed);
     Place x = { .row = row_stride(k, st->timed, pitch), .real = st->dtype == p->compute };
-    row = strcmp(row, "0") == 0 ? row : times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, pitch);
-    row = sum(k, row, first_of_step(k, st->timed, pitch));
-    x.at = sum(k, from, sum(k, row, head));
+    row = k_times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, pitch);
+    row = k_sum(k, row, first_of_step(k, st->timed, pitch));
+    x.at = k_sum(k, from, k_sum(k, row, head));
     x.given = r->is_tensor && m->tensors.data[r->id].kind == T_DOUT ? from : NULL;
     x.element = root.naxes > heads ? k_poly(k, ix_coefficient(m, lin, root.axes[root.naxes - 1])) : "0";
     return x;
@@ -158,13 +148,13 @@ static Place rows_place(Kernel *k, TensorId t)
     const int first = c->updates > 1;
     for (int i = x->rank - 1; i >= 0; i--) {
         if (i >= first && i < first + c->nheads)
-            head = sum(k, times(k, k_text(k, "h%d", i - first), stride), head);
+            head = k_sum(k, k_times(k, k_text(k, "h%d", i - first), stride), head);
         stride = poly_mul(m, stride, x->axes[i]);
     }
-    row = times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, stride);
-    row = sum(k, row, first_of_step(k, true, stride));
+    row = k_times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, stride);
+    row = k_sum(k, row, first_of_step(k, true, stride));
     const char *to = k_written(k, REF_TENSOR, t, st->dtype);
-    return (Place){ .at = sum(k, to, sum(k, row, head)),
+    return (Place){ .at = k_sum(k, to, k_sum(k, row, head)),
                     .row = row_stride(k, true, stride),
                     .element = "1",
                     .real = st->dtype == p->compute };
@@ -225,9 +215,9 @@ static void print_state(Kernel *k, const char *field, const char *p)
 {
     Module *m = k->p->m;
     const ChunkCut *c = printing(k)->w->cut;
-    const char *head = times(k, "b", tensor_elements(m, c->state));
+    const char *head = k_times(k, "b", tensor_elements(m, c->state));
     for (int i = 0; i < c->nheads; i++)
-        head = sum(k, head, times(k, k_text(k, "h%d", i), state_stride(k->p, c, c->heads[i])));
+        head = k_sum(k, head, k_times(k, k_text(k, "h%d", i), state_stride(k->p, c, c->heads[i])));
     const char *value = c->nvalues ? k_poly(k, state_stride(k->p, c, c->values[c->nvalues - 1])) : "0";
     buf_line(k->out, "%s = { %s ? (void *)(%s + %s) : nullptr, %s, %s, true };", field, p, p, head,
              k_poly(k, state_stride(k->p, c, c->key)), value);
