@@ -190,7 +190,7 @@ instance titans "steps tile" "$one" --dim N=6
 for spec in moneta yaad memora; do
     instance $spec steps "$one" --dim N=3
 done
-# Beyond these widths the memory leaves its loss, and so the range of f32, within fifteen steps.
+# At larger widths the memory diverges, beyond the range of f32, within fifteen steps.
 instance titans_mlp steps "1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5${full:+ 5,15,12 1,16,16 7,33,10 2,100,6}" --dim N=3
 instance trellis steps "$one" --dim K=3
 instance atlas tile "$one" --dim N=6 --set clamps=exact
