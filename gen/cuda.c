@@ -9,6 +9,7 @@
 #include "plan/cost.h"
 #include "plan/hints.h"
 #include "plan/plan.h"
+#include "plan/plan_pass.h"
 
 /* A plan of a copy of the program; names of C begin with `name`. */
 static Plan *plan_once(const Module *program, const char *name, const Request *request)
@@ -32,9 +33,17 @@ static bool cuts_sums(const Compiler *c)
     return c->schedule && c->schedule->cut && c->schedule->stateless;
 }
 
+static bool is_stateless(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_STATE)
+            return false;
+    return true;
+}
+
 /* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about
  * it was said, or is no news: NULL where a schedule was forced that cannot do with so little. */
-static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes)
+static Plan *plan_smaller(const Module *program, const Plan *first, const char *name, int64_t bytes)
 {
     Compiler *c = program->c;
     int said = c->diags.len;
@@ -45,6 +54,8 @@ static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes
     }
     if (cuts(&request))
         request.schedule = NULL;  /* that is for the others */
+    if (first->m->cut)
+        request.schedule = first->request->schedule; /* no other one plans a step that it has cut */
     request.block_memory = bytes;
     request.one_block = true;
     Plan *p = plan_once(program, intern_f(c, "%s_%dk", name, (int)(bytes / 1024)), &request);
@@ -191,6 +202,46 @@ static Plan *plan_long_unasked(const Module *lowered, const char *name, const Pl
     return p;
 }
 
+const Reason *cuda_sums_stay(const Module *lowered)
+{
+    Compiler *c = lowered->c;
+    const Schedule *s = schedule_that_cuts(true);
+    int said = c->diags.len;
+    Module *step = compile_lowered(lowered, step_passes);
+    c->diags.len = said;
+    if (!step)
+        return reason(lowered, "its step does not compile");
+    const Reason *why = s->cut(step);
+    if (!why)
+        why = refuses_packed(step, s);
+    if (!why && !s->pays(step, c->dtype, false))
+        why = reason(lowered, "stored as %s, it was not measured to be faster", dtype_names[c->dtype]);
+    return why;
+}
+
+/* With sums over the past taken out of the step, for all calls, where no schedule is forced. NULL where they
+ * stay. */
+static Plan *plan_of_sums(const Module *lowered, const char *name, const Request *any, const Module **program)
+{
+    Compiler *c = lowered->c;
+    int said = c->diags.len, errors = c->errors;
+    if (any->schedule || !is_stateless(lowered) || cuda_sums_stay(lowered))
+        return NULL;
+    Request request = *any;
+    request.schedule = schedule_that_cuts(true);
+    request.unasked = true;
+    const Module *step = compile_lowered(lowered, sum_passes);
+    c->diags.len = said; /* what compiling says was said */
+    Plan *p = step ? plan_once(step, name, &request) : NULL;
+    if (p) {
+        *program = step;
+        return p;
+    }
+    c->diags.len = said; /* the schedule is not forced, so what is wrong with it is no news */
+    c->errors = errors;
+    return NULL;
+}
+
 static void plan_others(const Module *program, Plan *first)
 {
     Plan *crowded = plan_crowded(program, first), *roomy = plan_roomy(program, first);
@@ -307,7 +358,9 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     if (several)
         request.schedule = NULL;
     said = c->diags.len;
-    Plan *first = plan_once(program, name, &request);
+    Plan *first = several ? NULL : plan_of_sums(lowered, name, &request, &program);
+    if (!first)
+        first = plan_once(program, name, &request);
     if (first)
         first = plan_stacked(lowered, first, said, &program);
     Plan *p = first;
@@ -326,7 +379,7 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     if (first && first->cluster > 1 && c->schedule && c->schedule->on_chip && !c->is_tuned)
         return c->errors ? NULL : first;
     for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
-        p->smaller = plan_smaller(program, name, bytes);
+        p->smaller = plan_smaller(program, first, name, bytes);
     return c->errors ? NULL : first;
 }
 
@@ -367,13 +420,11 @@ CpuChoice cpu_choice(const Module *lowered, const char *name)
     Compiler *c = lowered->c;
     int said = c->diags.len;
     const Module *program = compile_lowered(lowered, fast_passes);
-    bool stateless = true;
     CpuChoice x = { 0 };
     if (!program)
         return x;
     c->diags.len = said;
-    for (TensorId t = 0; t < program->tensors.len; t++)
-        stateless &= program->tensors.data[t].kind != T_STATE;
+    const bool stateless = is_stateless(program);
     x.plan = cpu_plan_of_sums(lowered, name, &x.not_cut);
     if (x.plan)
         return x;

@@ -167,9 +167,12 @@ static void put_lines(const Explain *e, const char *label, const Buf *lines, Tab
     }
 }
 
+/* What the proof found of sums over the past: none, one that is no attention, or that all are. */
+typedef enum { SUMS_NONE, SUMS_OTHER, SUMS_ATTENTION } Sums;
+
 /* Whether states could go in chunks of steps, and sums over the past as attention: matters of the step
- * alone. Has it such sums? */
-static bool put_forms(const Explain *e, Module *step, Table *t)
+ * alone. */
+static Sums put_forms(const Explain *e, Module *step, Table *t)
 {
     Buf chunks = { .arena = e->m->arena }, attention = { .arena = e->m->arena };
     Attentions sums = { 0 };
@@ -179,7 +182,10 @@ static bool put_forms(const Explain *e, Module *step, Table *t)
     attention_find(step, &sums);
     attention_words(step, &sums, &attention);
     put_lines(e, "attention", &attention, t);
-    return sums.len > 0;
+    for (int i = 0; i < sums.len; i++)
+        if (sums.data[i].why)
+            return SUMS_OTHER;
+    return sums.len ? SUMS_ATTENTION : SUMS_NONE;
 }
 
 /* The schedule of calls of several steps, where they have one of their own. */
@@ -194,13 +200,22 @@ static void put_long(const Explain *e, Table *t)
               intern_f(e->c, "%s: %s, where %s", p->schedule->name, p->schedule->what, when.data), NULL);
 }
 
+/* Why sums over the past that are attention are not taken so, where no schedule is forced. */
+static void put_stay(const Explain *e, const Module *lowered, Sums sums, Table *t)
+{
+    const Reason *why = sums == SUMS_ATTENTION && !e->c->schedule ? cuda_sums_stay(lowered) : NULL;
+    if (why)
+        table_row(e->c, t, intern_f(e->c, "not %s", schedule_that_cuts(true)->name), reason_words(e->m, why),
+                  NULL);
+}
+
 /* What a plan for the CPU is, and why it is none of the faster kinds that it might be. */
-static const char *cpu_words(const Explain *e, const Module *lowered, bool sums)
+static const char *cpu_words(const Explain *e, const Module *lowered, Sums sums)
 {
     const CpuChoice x = cpu_choice(lowered, e->m->name);
     const Schedule *s = x.plan ? x.plan->schedule : NULL;
     const char *words = s ? intern_f(e->c, "%s: %s", s->name, s->what_on_cpu) : "nothing: the reference runs";
-    if (x.not_cut && sums)
+    if (x.not_cut && sums != SUMS_NONE)
         words = intern_f(e->c, "%s; not %s: %s", words, schedule_that_cuts(true)->name,
                          reason_words(e->m, x.not_cut));
     if (x.not_walked)
@@ -216,7 +231,8 @@ static Table summary_of(const Explain *e, const Module *lowered)
               NULL);
     put_long(e, &t);
     put_refusals(e, &t);
-    const bool sums = put_forms(e, compile_lowered(lowered, step_passes), &t);
+    const Sums sums = put_forms(e, compile_lowered(lowered, step_passes), &t);
+    put_stay(e, lowered, sums, &t);
     table_row(e->c, &t, "on a CPU", cpu_words(e, lowered, sums), NULL);
     if (at_once)
         table_row(e->c, &t, "in parallel", at_once, NULL);

@@ -427,6 +427,9 @@ bool plan_steps(const Plan *p); /* has the module states of its own? */
 int plan_walk_place(const Plan *p, Direction dir, int level); /* in that order; level -1: the steps' own */
 /* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
 Plan *cuda_plan(const Module *lowered, const char *name);
+/* Where no schedule is forced: why sums over the past are not taken out of the step for kernels that go over
+ * them by tiles (Schedule.cut, of cells without a state). NULL: they are. */
+const struct Reason *cuda_sums_stay(const Module *lowered);
 /* For which vectors it has products with several params as one: what is said of the plan is not. */
 Stacking cuda_stacking(const Module *lowered);
 /* The plan for the CPU of the same; NULL where it has none, which is no error. not_cut: why it is none with

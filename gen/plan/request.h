@@ -24,7 +24,8 @@ typedef struct Request {
     bool cpu; /* for the CPU: no products of parts, no kernels of several groups */
     Calls calls;                  /* the calls that it is for */
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
-    bool unasked;                 /* CALLS_LONG: the schedule is not forced: it is for calls where it pays */
+    bool unasked; /* the schedule cuts the step (Schedule.cut) and is not forced: it is for
+                                   * calls where it pays, and for cells where it does */
 } Request;
 
 typedef struct Trial {

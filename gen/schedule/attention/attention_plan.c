@@ -282,18 +282,28 @@ static const Reason *cut(Module *m)
     return why;
 }
 
+/* Products of 16 bits go by tensor cores as they are. */
+static bool pays(const Module *m, int storage, bool in_memory)
+{
+    (void)m;
+    (void)in_memory;
+    return storage == DT_BF16 || storage == DT_F16;
+}
+
 static void join(Module *m)
 {
     attention_join_histories(m, (AttentionCuts *)(uintptr_t)m->cut);
 }
 
 const Schedule attention_schedule = { .name = "attention",
-                                      .what = "sums over the past whose weights are made of products with an "
-                                              "earlier step, by tiles of steps",
+                                      .what =
+                                          "sums over the past with weights made of products with an earlier "
+                                          "step, by tiles of steps",
                                       .what_on_cpu = "sums over the past by tiles of steps",
                                       .stateless = true,
                                       .cut = cut,
                                       .join = join,
+                                      .pays = pays,
                                       .begin = begin,
                                       .place = place,
                                       .add_walk = add_walk,
