@@ -221,40 +221,81 @@ static const char *slot_of(const Fetch *f)
     return f->single ? "s" : "slot";
 }
 
-/* `name + place of the element`, in this step's rows. */
-static const char *place(Step *s, const Fetch *f, const IxExpr *at)
+/* May the place leave the window? It does where a condition around the read leaves it out (`r < N ? a[r] :
+ * b[r - N]`), and what is fetched is read in front of conditions. */
+static bool may_leave(Tile *t, const Fetch *f, const IxExpr *const *inside, int k)
 {
+    const Poly *lo, *hi;
+    return !ix_range(t->m, inside[k], &lo, &hi) || !poly_nonneg(lo) || !hi->is_const ||
+           hi->value >= f->window[k];
+}
+
+static bool any_leaves(Tile *t, const Fetch *f, const IxExpr *const *inside)
+{
+    bool any = false;
+    for (int k = 0; k < f->nax; k++)
+        any |= may_leave(t, f, inside, k);
+    return any;
+}
+
+/* The element's number in the window; of an axis that the place may leave, its nearest one. */
+static const char *number_text(Step *s, const Fetch *f, const IxExpr *const *inside)
+{
+    Tile *t = s->t;
     ExprPrinter p = tile_printer(s);
-    const char *e = ix_text(&p, at);
+    if (!any_leaves(t, f, inside))
+        return ix_text(&p, within(t, f, inside));
+    const IxExpr *others[TILE_MAX_AXES];
+    const char *all = "";
+    int64_t stride = 1;
+    for (int k = f->nax - 1; k >= 0; k--) {
+        bool leaves = may_leave(t, f, inside, k);
+        others[k] = leaves ? ix_const(t->m, poly_const(t->m, 0)) : inside[k];
+        if (leaves)
+            all = tile_text(t, "%s%scell_max(cell_min((int)%s, %" PRId64 "), 0)%s", all, *all ? " + " : "",
+                            ix_text(&p, inside[k]), f->window[k] - 1,
+                            stride == 1 ? "" : tile_text(t, " * %" PRId64, stride));
+        stride *= f->window[k];
+    }
+    const IxExpr *rest = within(t, f, others);
+    return rest == ix_const(t->m, poly_const(t->m, 0)) ? all
+                                                       : tile_text(t, "(%s + %s)", ix_text(&p, rest), all);
+}
+
+/* `name + place of the element`, in this step's rows. */
+static const char *place(Step *s, const Fetch *f, const char *number)
+{
     if (!f->timed)
-        return tile_text(s->t, "%s + %s", f->name, e);
-    return tile_text(s->t, "%s + (%s * %" PRId64 " + %s)", f->name, slot_of(f), f->padded, e);
+        return tile_text(s->t, "%s + %s", f->name, number);
+    return tile_text(s->t, "%s + (%s * %" PRId64 " + %s)", f->name, slot_of(f), f->padded, number);
 }
 
 const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map)
 {
     Tile *t = s->t;
-    const IxExpr *inside[TILE_MAX_AXES];
+    const IxExpr *inside[TILE_MAX_AXES] = { NULL };
     if (t->initial)
         return initial_text(s, is_node, id, map);
     Fetch *f = window_of(t, is_node, id, map, inside);
     if (!f)
         return "0";
     f->stepped |= !s->is_behind;
-    return tile_text(t, "cell_load<%s>(%s)", t->real, place(s, f, within(t, f, inside)));
+    return tile_text(t, "cell_load<%s>(%s)", t->real, place(s, f, number_text(s, f, inside)));
 }
 
 const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *map, IndexId along, int width,
                             const char **first)
 {
     Tile *t = s->t;
-    const IxExpr *inside[TILE_MAX_AXES];
+    const IxExpr *inside[TILE_MAX_AXES] = { NULL };
     if (t->initial)
         return NULL;
     Fetch *f = window_of(t, is_node, id, map, inside);
     if (!f)
         return NULL;
     f->stepped |= !s->is_behind;
+    if (any_leaves(t, f, inside))
+        return NULL;
     const IxExpr *at = within(t, f, inside);
     const IxExpr *rest = ix_sub(t->m, at, ix_index(t->m, along));
     if (ix_uses(rest, along) || rest->nterms || !rest->offset->is_const || rest->offset->value % width)
