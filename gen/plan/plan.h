@@ -333,6 +333,8 @@ typedef struct Program {
     bool *in_products;            /* per node: a product gives it, or reads it */
     bool *in_place; /* per node: of BACKWARD, made where it is read: its pieces lie elsewhere, or it is a
                                    * short sum for the steps */
+    TensorId *given; /* per node: a root that is what kernels beside the module give and nothing else, and
+                                   * that they write where it lies: 1 + that tensor; else 0. NULL: there are none */
 } Program;
 
 struct Kir;

@@ -569,7 +569,8 @@ void make_groups(Plan *p, const Phasing *s)
         for (int k = 0; k < phases; k++)
             for (NodeId id = 0; id < p->n_nodes; id++) {
                 Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
-                if (!s->needed[id] || pr->phase[id] != phase || printed_inline(p, pr, id) || p->is_cat[id])
+                if (!s->needed[id] || pr->phase[id] != phase || printed_inline(p, pr, id) || p->is_cat[id] ||
+                    (pr->given && pr->given[id]))
                     continue;
                 RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))

@@ -362,6 +362,8 @@ static void line_array(Reader *r)
             pr->in_products[id] = true;
         else if (accept(r, "in_place"))
             pr->in_place[id] = true;
+        else if (accept(r, "given"))
+            pr->given[id] = 1 + read_which(r, r->m->tensors.len, "tensor");
         else if (accept(r, "group"))
             pr->group[id] = read_number(r);
         else if (!read_storage(r, &pr->node[id]) && !read_wanted(r, &pr->wanted[id]))
@@ -524,6 +526,7 @@ static void line_direction(Reader *r, Direction d)
     pr->taken = plan_alloc(r->p, sizeof *pr->taken, n);
     pr->in_products = plan_alloc(r->p, sizeof *pr->in_products, n);
     pr->in_place = plan_alloc(r->p, 1, n);
+    pr->given = plan_alloc(r->p, sizeof *pr->given, n);
     pr->wanted = plan_alloc(r->p, sizeof *pr->wanted, n);
     pr->tensor = plan_alloc(r->p, sizeof *pr->tensor, tensors);
     for (int i = 0; i <= n; i++)

@@ -178,6 +178,8 @@ static void put_array(const Plan *p, const Program *pr, NodeId id, Buf *out)
         buf_f(out, " product");
     if (pr->in_place && pr->in_place[id])
         buf_f(out, " in_place");
+    if (pr->given && pr->given[id])
+        buf_f(out, " given %d", pr->given[id] - 1);
     if (pr->group && pr->group[id] >= 0)
         buf_f(out, " group %d", pr->group[id]);
     put_storage(p, &pr->node[id], out);

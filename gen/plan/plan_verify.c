@@ -135,8 +135,9 @@ static bool goes_without_group(const PlanCheck *v, NodeId id)
     const Plan *p = v->p;
     const RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
     const bool end = (root == ROOT_INIT || root == ROOT_LAST) && v->pr->dir == FORWARD;
-    return end || p->is_alias[id] || p->is_cat[id] || copies_state(p, id) || printed_inline(p, v->pr, id) ||
-           (p->schedule->on_chip && v->pr->phase[id] == PHASE_DURING);
+    const bool given = v->pr->given && v->pr->given[id];
+    return end || given || p->is_alias[id] || p->is_cat[id] || copies_state(p, id) ||
+           printed_inline(p, v->pr, id) || (p->schedule->on_chip && v->pr->phase[id] == PHASE_DURING);
 }
 
 /* All that the array reads, also through what is made there, is of the groups up to that one. Groups of a phase are

@@ -85,7 +85,7 @@ struct cell_chunk_state {
 struct cell_chunk_result {
     void *at; // null: not stored
     int64_t row, element;
-    bool real;
+    bool real, adds; // adds: of a gradient, it is added to what is there
 };
 
 // One head of one sequence. Pointers stand at row 0, key 0 and value 0.

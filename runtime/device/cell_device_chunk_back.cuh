@@ -43,9 +43,9 @@ template <class M> __device__ __forceinline__ void cell_chunk_put(const cell_chu
 {
     const int64_t at = t * to.row + k * to.element;
     if (to.real)
-        ((typename M::Real *)to.at)[at] = v;
+        cell_put((typename M::Real *)to.at + at, v, to.adds);
     else
-        cell_store((typename M::Store *)to.at + at, v);
+        cell_put((typename M::Store *)to.at + at, v, to.adds);
 }
 
 // An element of a state's gradient.

@@ -687,15 +687,15 @@ template <class M> struct cell_chunk_rester {
     struct writer {
         unsigned char *at;
         int64_t row, element; // bytes
-        bool real, two; // of R; neighbours go together
+        bool real, adds, two; // of R; to what is there; neighbours go together, which are not added
         int lines, left; // rows that there are, and elements
 
         __device__ __forceinline__ void one(unsigned char *p, R v) const
         {
             if (real)
-                *(R *)p = v;
+                cell_put((R *)p, v, adds);
             else
-                cell_store((Store *)p, v);
+                cell_put((Store *)p, v, adds);
         }
         // Two neighbours; k is even.
         __device__ __forceinline__ void put(int t, int k, R a, R b) const
@@ -726,7 +726,8 @@ template <class M> struct cell_chunk_rester {
                  row,
                  to.element * size,
                  to.real,
-                 to.element == 1 && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
+                 to.adds,
+                 to.element == 1 && !to.adds && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
                  !to.at ? 0 : (int)(left < C ? left : C),
                  (int)(there < most ? there : most) };
     }

@@ -286,16 +286,27 @@ template <class M> class Run
     cell_chunk_result result(void *p, int extent, int b, int h) const
     {
         const cell_rows r = rows_at(p, extent, 1, true, b, h);
-        return {(void *)(uintptr_t)r.at, r.row, r.element, true};
+        return { (void *)(uintptr_t)r.at, r.row, r.element, true, false };
     }
     cell_chunk_gradient gradient(int i, int b, int h) const
     {
-        cell_chunk_gradient to = {result(vector_to[i], vector_extent(m, i), b, h), {}};
+        cell_chunk_gradient to = { added(result(vector_to[i], vector_extent(m, i), b, h)), {} };
         if (!(c.wanted >> i & 1))
             return {};
         if (m.scaled >> i & 1)
-            to.number = result(number_to[i], 1, b, h);
+            to.number = added(result(number_to[i], 1, b, h));
         return to;
+    }
+    cell_chunk_result added(cell_chunk_result to) const
+    {
+        to.adds = c.adds;
+        return to;
+    }
+    // Room for a gradient, in which something is where it is added to that.
+    void *gradient_room(size_t elements)
+    {
+        Numbers there(elements, 0.5);
+        return c.adds ? device.put(there, true, 1) : device.room(elements, true);
     }
     cell_chunk_state state(void *p, int b, int h, bool is_real) const
     {
@@ -320,11 +331,11 @@ template <class M> class Run
             number_at[i] = device.put(x.number[i], true, 1);
             for (double &e : x.number[i])
                 e *= i % 2 ? -1 : 1; // `times`
-            vector_to[i] = device.room(x.vector[i].size(), true);
-            number_to[i] = device.room(x.number[i].size(), true);
+            vector_to[i] = gradient_room(x.vector[i].size());
+            number_to[i] = gradient_room(x.number[i].size());
         }
         decay_at = device.put(x.decay, real(VECTORS), 1);
-        decay_to = device.room(x.decay.size(), true);
+        decay_to = gradient_room(x.decay.size());
         state_at = device.put(x.state, real(VECTORS + 1), 1);
         for (int r = 0; r < m.reads; r++) {
             for (double &e : cotangents.read[r])
@@ -336,8 +347,7 @@ template <class M> class Run
             e = c.partial ? 0 : c.kind == WHOLE ? random.integer(-1, 1) : random.uniform(-1, 1);
         last_at = device.put(cotangents.state, real(VECTORS + 1), 1);
         state_to = device.room(x.state.size(), true);
-        Numbers there(x.state.size(), 0.5);
-        first_to = c.adds ? device.put(there, true, 1) : device.room(x.state.size(), true);
+        first_to = gradient_room(x.state.size());
     }
 
     cell_chunk_backward<M> head(int b, int h, P *saved, P *ends, P *inverse, P *corrections, P *solved,
@@ -374,7 +384,7 @@ template <class M> class Run
         if (c.wanted >> (VECTORS + 1) & 1)
             g.first = state(first_to, b, h, true);
         if (M::decay && c.wanted >> VECTORS & 1)
-            g.decay = result(decay_to, decay_extent(m), b, h);
+            g.decay = added(result(decay_to, decay_extent(m), b, h));
         g.of.saved = saved + of * m.keys * m.values;
         g.of.records = records + of * cell_chunk_record<M>::bytes;
         g.of.inverse = m.corrected ? inverse + of * parts * M::rows * M::rows : nullptr;
@@ -419,6 +429,12 @@ template <class M> class Run
         return rms(off) / (rms(right) + 1e-300);
     }
 
+    void add_what_was(Numbers &x) const
+    {
+        for (double &e : x)
+            e += c.adds ? 0.5 : 0;
+    }
+
     void compare()
     {
         enum { RUNS = 3 };
@@ -435,6 +451,9 @@ template <class M> class Run
         judge("final state", 0, y.state,
               {&moved_results[0].state, &moved_results[1].state, &moved_results[2].state}, state_to);
         for (int i = 0; i < VECTORS; i++) {
+            for (Numbers *of :
+                 { &gradients.vector[i], &moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i] })
+                add_what_was(*of);
             judge("gradient of vector", i, gradients.vector[i],
                   {&moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i]}, vector_to[i], wanted(i));
             for (double &e : gradients.number[i])
@@ -442,14 +461,19 @@ template <class M> class Run
             for (Operands &o : moved)
                 for (double &e : o.number[i])
                     e *= i % 2 ? -1 : 1;
+            for (Numbers *of :
+                 { &gradients.number[i], &moved[0].number[i], &moved[1].number[i], &moved[2].number[i] })
+                if (m.scaled >> i & 1)
+                    add_what_was(*of);
             judge("gradient of number", i, gradients.number[i],
                   {&moved[0].number[i], &moved[1].number[i], &moved[2].number[i]}, number_to[i], wanted(i));
         }
+        for (Numbers *of : { &gradients.decay, &moved[0].decay, &moved[1].decay, &moved[2].decay })
+            add_what_was(*of);
         judge("gradient of the gates", 0, gradients.decay,
               {&moved[0].decay, &moved[1].decay, &moved[2].decay}, decay_to, wanted(VECTORS));
         for (Numbers *of : {&gradients.state, &moved[0].state, &moved[1].state, &moved[2].state})
-            for (double &e : *of)
-                e += c.adds ? 0.5 : 0;
+            add_what_was(*of);
         judge("gradient of the state", 0, gradients.state,
               {&moved[0].state, &moved[1].state, &moved[2].state}, first_to, wanted(VECTORS + 1));
     }

@@ -121,6 +121,8 @@ first-update     specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --di
 straight-update  specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2
 every-row        tests/constructs/two_corrections.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
+lost-factor      specs/gla.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
+overwritten-gradients specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 lost-condition   specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1
 short-tiles      specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1
 sure-tiles       tests/constructs/attention_packed.cell --schedule attention --dtype f32 | 1,100,1

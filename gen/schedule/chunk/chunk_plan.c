@@ -122,16 +122,24 @@ static void begin(Plan *p)
 
 /* ---- storage of what passes between the step and the walk ---- */
 
+/* Kernels write what is an argument of the call straight there. Copied: rows of several updates, of which a
+ * step's output has one, and values along several axes, which may not follow one another there. */
+static bool is_given(Plan *p, const Phasing *s, TensorId t, TensorId of)
+{
+    const ChunkCut *c = cut_of(p, of);
+    return c->updates == 1 && p->m->tensors.data[t].rank <= c->nheads + 1 && between_gives(p, s, t);
+}
+
 static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
 {
     Module *m = p->m;
-    (void)f;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind == T_INPUT && x->chunk)
+        bool read = x->kind == T_INPUT && x->chunk && between_is_read(b, t);
+        if (x->kind == T_INPUT && x->chunk && (read || !is_given(p, f, t, t)))
             p->program[FORWARD].tensor[t] = p->program[BACKWARD].tensor[t] =
-                between_storage(p, t, true, p->compute, between_is_read(b, t));
-        if (x->kind == T_DOUT && m->tensors.data[x->of].chunk)
+                between_storage(p, t, true, p->compute, read);
+        if (x->kind == T_DOUT && m->tensors.data[x->of].chunk && !is_given(p, b, t, x->of))
             p->program[BACKWARD].tensor[t] = between_storage(p, t, true, p->compute, false);
         if (!x->chunk || x->kind == T_STATE || p->taken[t].is_tensor)
             continue;

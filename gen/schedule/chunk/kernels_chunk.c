@@ -4,6 +4,7 @@
  * computed on both sides; the kernels' text asserts that it is the same. */
 #include <string.h>
 
+#include "base/mutate.h"
 #include "chunk_plan.h"
 #include "emit/emit.h"
 #include "kernels/kernels.h"
@@ -135,9 +136,36 @@ static Place place_of(Kernel *k, TensorId t)
     return x;
 }
 
+/* The root that the tensor is, where the walk writes it. given: its pointer, which backward may be null. */
+static Place root_place(Kernel *k, TensorId t, NodeId root)
+{
+    Module *m = k->p->m;
+    const int rank = m->tensors.data[t].rank, heads = printing(k)->w->cut->nheads;
+    const Storage *st = &k->pr->node[root];
+    const Read own = read_itself(m, root);
+    const IxExpr *lin = storage_linear(m, &own, st);
+    const Poly *pitch = array_elements(m, root);
+    IndexId *axes = arena_alloc(m->arena, sizeof *axes * ((size_t)rank + 1));
+    Read r;
+    plan_resolve(k->p, k_node(k, root)->args[0], &r);
+    for (int i = 0; i < rank; i++)
+        ix_is_index(r.map[i], &axes[i]);
+    const char *to = k_written(k, REF_NODE, root, st->dtype), *row = first_row(k, true, true);
+    const char *head = k_bare(k, head_place(k, lin, axes, rank));
+    row = k_times(k, strchr(row, '+') ? k_text(k, "(%s)", row) : row, pitch);
+    return (Place){ .at = k_sum(k, to, k_sum(k, row, head)),
+                    .row = row_stride(k, true, pitch),
+                    .element = rank > heads ? k_poly(k, ix_coefficient(m, lin, axes[rank - 1])) : "1",
+                    .real = st->dtype == k->p->compute,
+                    .given = to };
+}
+
 /* Where a tensor of all rows lies that the walk writes. */
 static Place rows_place(Kernel *k, TensorId t)
 {
+    NodeId root = between_copy(k->p, k->pr, t);
+    if (root >= 0)
+        return root_place(k, t, root);
     Plan *p = k->p;
     Module *m = p->m;
     const ChunkCut *c = printing(k)->w->cut;
@@ -313,7 +341,8 @@ static void print_walk(Kernel *k)
     const ChunkCut *c = x->w->cut;
     for (int i = 0; i < c->reads.len; i++) {
         Place to = rows_place(k, c->reads.data[i].given);
-        print_rows(k, k_text(k, "x.result[%d]", i), &to);
+        buf_line(k->out, "x.result[%d] = { %s, %s, %s, %s, false };", i, to.at, to.row, to.element,
+                 to.real ? "true" : "false");
     }
     print_first(k);
     print_state(k, "x.to", k_written(k, REF_FINAL, c->state, k->p->compute));
@@ -370,7 +399,10 @@ static void print_gradient(Kernel *k, const char *field, TensorId of)
     if (t < 0)
         return;
     Place x = rows_place(k, t);
-    buf_line(k->out, "g.%s = { %s, %s, %s, %s };", field, x.at, x.row, x.element, x.real ? "true" : "false");
+    const char *at = x.given ? k_text(k, "%s ? %s : nullptr", x.given, x.at) : x.at;
+    const char *adds = x.given && !mutate("overwritten-gradients") ? "adds" : "false";
+    buf_line(k->out, "g.%s = { %s, %s, %s, %s, %s };", field, at, x.row, x.element, x.real ? "true" : "false",
+             adds);
 }
 
 static void print_gradients(Kernel *k, const char *field, const ChunkOperand *o)

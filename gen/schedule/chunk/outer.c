@@ -5,6 +5,8 @@
  * what it takes. An operand may depend on reads of states that stand before it, which is what levels say, and
  * on states that stay in the module. Guaranteed: nothing is left that reads an element of a state that is
  * cut. */
+#include <math.h>
+
 #include "base/mutate.h"
 #include "ir/marks.h"
 #include "ir/rewrite.h"
@@ -678,19 +680,103 @@ static void put_all_reads(Cut *c, const ChunkCuts *cuts)
     }
 }
 
+/* Constants by which the step multiplies a read, wherever it stands: o = 1 / sqrt(N) * sum q S. The walk
+ * multiplies the weight by them, so that the read may be an output as it is. */
+typedef struct Factors {
+    Module *m;
+    double *by; /* per tensor */
+    bool *found, *other; /* it is multiplied by one; it stands somewhere else too, or with another one */
+    Marks *seen;
+} Factors;
+
+/* The read that the node is, or an array of it; -1: none. */
+static TensorId given_of(const Module *m, NodeId id)
+{
+    const Node *n = id < 0 ? NULL : &m->nodes.data[id];
+    if (n && n->kind == N_ARRAY)
+        n = &m->nodes.data[n->args[0]];
+    if (!n || n->kind != N_LOAD)
+        return -1;
+    const Tensor *t = &m->tensors.data[n->tensor];
+    return t->kind == T_INPUT && t->chunk ? n->tensor : -1;
+}
+
+/* The read that the node multiplies by a constant; -1: it does not. */
+static TensorId scaled_read(const Module *m, NodeId id)
+{
+    const Node *n = &m->nodes.data[id];
+    bool scales = n->kind == N_MAP && n->op == OP_MUL && m->nodes.data[n->args[0]].kind == N_CONST;
+    return scales && isfinite(m->nodes.data[n->args[0]].value) ? given_of(m, n->args[1]) : -1;
+}
+
+static void find_factors(Factors *f, NodeId id)
+{
+    const Module *m = f->m;
+    if (id < 0 || !marks_first(f->seen, id))
+        return;
+    const Node *n = &m->nodes.data[id];
+    const TensorId scaled = scaled_read(m, id);
+    for (int i = 0; i < n->nargs; i++) {
+        const TensorId t = given_of(m, n->args[i]);
+        if (t >= 0 && scaled != t && n->kind != N_ARRAY)
+            f->other[t] = true;
+        find_factors(f, n->args[i]);
+    }
+    if (scaled < 0)
+        return;
+    const double by = m->nodes.data[n->args[0]].value;
+    f->other[scaled] |= f->found[scaled] && f->by[scaled] != by;
+    f->found[scaled] = true;
+    f->by[scaled] = by;
+}
+
+static NodeId without_factor(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    const Factors *f = r->data;
+    const TensorId t = scaled_read(r->m, rebuilt);
+    (void)old, (void)whole;
+    return t >= 0 && f->found[t] && !f->other[t] ? r->m->nodes.data[rebuilt].args[1] : rebuilt;
+}
+
+static void put_factors_in(Module *m, ChunkCuts *cuts)
+{
+    const int n = m->tensors.len;
+    Factors f = { .m = m,
+                  .by = arena_alloc(m->arena, sizeof *f.by * ((size_t)n + 1)),
+                  .found = arena_alloc(m->arena, (size_t)n + 1),
+                  .other = arena_alloc(m->arena, (size_t)n + 1),
+                  .seen = marks_begin(m) };
+    for (TensorId t = 0; t < n; t++)
+        for (int k = 0; k < ROOT_COUNT; k++) {
+            const TensorId given = given_of(m, m->roots.data[t].of[k]);
+            if (given >= 0)
+                f.other[given] = true;
+            find_factors(&f, m->roots.data[t].of[k]);
+        }
+    marks_end(f.seen);
+    for (int i = 0; i < cuts->len; i++)
+        for (int k = 0; k < cuts->data[i].reads.len; k++) {
+            ChunkGiven *g = &cuts->data[i].reads.data[k];
+            if (f.found[g->given] && !f.other[g->given] && !mutate("lost-factor"))
+                g->weight.scale *= f.by[g->given];
+        }
+    Rewrite r = { .m = m, .hook = without_factor, .data = &f };
+    rewrite_roots(&r);
+}
+
 static void cut_states(Cut *c, const ChunkForm *f, bool some, ChunkCuts *out)
 {
     Module *m = c->m;
     for (int i = 0; i < f->ncomponents && !c->why; i++) {
-        ChunkCut x;
+        ChunkCut *x = arena_alloc(m->arena, sizeof *x);
         TensorId first = m->tensors.len;
         c->k = &f->components[i];
-        c->to = &x;
+        c->to = x;
         if (stays(c->k, some) || !cut_state(c))
             continue;
         for (TensorId t = first; t < m->tensors.len; t++)
-            m->tensors.data[t].level = x.level;
-        vec_push(m->arena, out, x);
+            m->tensors.data[t].level = x->level;
+        vec_push(m->arena, out, *x);
     }
     if (!c->why)
         c->why = own_steps(c);
@@ -722,6 +808,7 @@ const Reason *chunk_cut(Module *m, ChunkCuts *out)
         return c.why;
     }
     put_all_reads(&c, out);
+    put_factors_in(m, out);
     module_at(m, m->span, NULL);
     return NULL;
 }
