@@ -92,12 +92,15 @@ class WithCompiler(build_py):
         strip(os.path.join(home, "bin", "cellc"))      # every load reads all of it, to see whether it is the same
         one_library(os.path.join(home, "lib", "cellc"))
         sys.path.insert(0, HERE)
+        from cellc import fast
+        fast.compile_to(os.path.join(home, "lib", "cellc"))
+        strip(os.path.join(home, "lib", "cellc", fast.LIBRARY))
         from prebuild import prebuild
         prebuild(tree, home)
 
 
 class ForThisMachine(bdist_wheel):
-    """Any Python 3: what is compiled knows nothing of Python."""
+    """Any Python 3: what is compiled knows nothing of Python, or wants its stable ABI and is left out where it is older."""
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]

@@ -12,7 +12,7 @@ import platform
 import subprocess
 import sys
 
-from . import build, cache, compiler, nvrtc
+from . import build, cache, compiler, fast, nvrtc
 from .errors import CellcError
 
 
@@ -61,6 +61,12 @@ def kernels():
     return f"nvcc, {compiler.nvcc()}" if by else "none: neither nvcc nor NVRTC"
 
 
+def calls():
+    """How calls like an earlier one go."""
+    found = fast.fast()
+    return "in C" if found.there else f"in Python only: {found.why}"
+
+
 def facts():
     program = compiler.program()
     return {
@@ -70,6 +76,7 @@ def facts():
         "compiler": program,
         "kernels": kernels(),
         "plain_c": compiler.cc() or "none: cells that came compiled run, no others",
+        "calls": calls(),
         "cache": str(cache.root()),
         **{name: framework(name) for name in FRAMEWORKS},
     }
@@ -103,6 +110,7 @@ def main(words):
         f"compiled by {found['kernels']}" if not found["kernels"].startswith("none") else found["kernels"],
     )
     row("plain C", found["plain_c"])
+    row("calls", found["calls"])
     row("cache", found["cache"])
     print(flush=True)
     return subprocess.run(command, check=False).returncode

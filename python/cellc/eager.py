@@ -1,8 +1,13 @@
 """Calls past PyTorch's dispatcher, which with the operators' own layers takes longer than a small cell. In: the operators of an
 instance and a call's tensors. Out: what the operators give, with the same gradients. Guaranteed: a call that anything could
-watch, or change, on its way through the dispatcher is none of these: see `unwatched`."""
+watch, or change, on its way through the dispatcher is none of these: see `unwatched`. A call like an earlier one goes in
+C (fast.py) as soon as nothing watches it; that its tensors are plain, C finds out."""
+
+import functools
 
 import torch
+
+from .fast import fast
 
 try:
     from torch.overrides import _get_current_function_mode_stack as function_mode_stack
@@ -34,7 +39,12 @@ def chooses_devices():
 
 
 def unwatched(tensors):
-    """Would nobody see the call's operator? Under torch.compile, export and tracing, in modes such as those for fake
+    """Would nothing see the operator of a call with these?"""
+    return nothing_watches() and all(map(plain, tensors))
+
+
+def nothing_watches():
+    """Would nothing see the operator of a call with plain tensors? Under torch.compile, export and tracing, in modes such as those for fake
     tensors, counters and selective checkpoints, within transformations of torch.func, below autograd, on tensors of other
     classes, and for the profiler, somebody does. (An ExecutionTraceObserver by itself cannot be asked for: it sees the
     node's name.)"""
@@ -46,20 +56,44 @@ def unwatched(tensors):
         return False
     if torch.is_grad_enabled() and excluded(AUTOGRAD):         # in another operator, which has its own gradient
         return False
-    return forward_mode._current_level < 0 and all(map(plain, tensors))
+    return forward_mode._current_level < 0
+
+
+class Planned:
+    """What calls in C use of PyTorch. `there`: are there such calls?"""
+
+    def __init__(self):
+        self.there = fast().there and known and self.tell()
+        if self.there:
+            self.key, self.find, self.run, self.call = fast().key, fast().find, fast().run, fast().call
+
+    @staticmethod
+    def tell():
+        """PyTorch before 2.10 has no such table."""
+        table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        current = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        return table is not None and hasattr(torch._C, "_is_any_autocast_enabled") and fast().tell(
+            "torch", table, *PLAIN, torch.Tensor.is_neg, torch.Tensor.is_conj, current)
+
+
+@functools.lru_cache(None)
+def planned():
+    return Planned()
 
 
 class Call(torch.autograd.Function):
-    """Forward that saves, and backward: Call.apply(tensors..., sizes, mode, ops)."""
+    """Forward that saves, and backward: Call.apply(tensors..., sizes, mode, ops, plan). plan: by which the call goes in C, or
+    None."""
 
     @staticmethod
     def forward(ctx, *arguments):
-        ops = ctx.ops = arguments[-1]
-        made = ops.run_forward(*arguments[:-1])
+        *tensors, sizes, mode, ops, plan = arguments
+        ctx.ops = ops
+        made = ops.run_forward(*tensors, sizes, mode) if plan is None else planned().run(plan, torch.get_num_threads(), *tensors)
         ctx.mark_non_differentiable(made[-1])
-        ops.keep(ctx, arguments[:-1], made)
+        ops.keep(ctx, arguments[:-2], made)
         return made
 
     @staticmethod
     def backward(ctx, *cotangents):
-        return (*ctx.ops.differentiate(ctx, *cotangents), None)
+        return (*ctx.ops.differentiate(ctx, *cotangents), None, None)

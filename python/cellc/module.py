@@ -147,6 +147,8 @@ class TorchInstance(Instance):
             serialisable(made)
         self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
                                        # sizes but the last, t0)
+        self.plans = {}                # how a call is made and with which sizes: plans of calls that keep nothing, and of those
+                                       # that keep what backward needs, by their tensors
 
     def __reduce__(self):
         return instance_again, (self.spec, self.built.options)
@@ -311,18 +313,73 @@ class TorchInstance(Instance):
             remember(self.right, key, (None if same else [t if t is None else t.dtype for t in found], listed[:-1]))
         return found, listed
 
-    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True):
-        """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
+    def kinds(self, sizes, batch_first, step, final_state):
+        """(plans of calls that keep nothing, plans of those that keep what backward needs) of such calls. `sizes` are those
+        known beforehand, a dict."""
+        kind = (bool(batch_first), step, bool(final_state), *sizes.items())
+        found = self.plans.get(kind)
+        if found is None:
+            remember(self.plans, kind, found := ({}, {}))
+        return found
+
+    def planned(self, sizes, inputs, params, state, batch_first, step, final_state=True):
+        """What run() gives, of a call like an earlier one; None where there was none, or where more than its tensors decides
+        what happens."""
+        if torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
+            return None
         m = self.manifest
+        if state is None:
+            state = [None] * len(m.states)
+        if len(inputs) != len(m.inputs) or type(state) not in (list, tuple, self.State) or len(state) != len(m.states):
+            return None
+        if torch._C._is_any_autocast_enabled():
+            return None
+        plain, saving = self.kinds(sizes, batch_first, step, final_state)
         tensors = [*inputs, *params, *state]
+        if torch.is_grad_enabled():
+            plan = eager.planned().find(saving, *tensors)
+            if plan is not None and any(t is not None and t.requires_grad for t in tensors):
+                ops, known = plan[-2:]
+                mode = SAVE if final_state else SAVE | NO_STATE
+                return self.results(ops.direct.apply(*tensors, known, mode, ops, plan)[:-1], final_state)
+            if plan is None and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+                return None
+        made = eager.planned().call(plain, torch.get_num_threads(), *tensors)
+        return made if made is None else self.results(made, final_state)
+
+    def results(self, made, final_state):
+        """(outputs, final states) of the new tensors."""
+        count = len(self.manifest.outputs)
+        outputs = made[0] if count == 1 else tuple.__new__(self.Outputs, made[:count])
+        return outputs, tuple.__new__(self.State, made[count:]) if final_state else None
+
+    def keep_plan(self, plans, tensors, known, mode, step):
+        """Makes a plan for calls like this one. `plans` are those that such calls look into."""
+        saves = mode & ~NO_STATE == SAVE
+        key = eager.planned().key(*tensors) if eager.planned().there else None
+        if key is None or key in plans[saves]:
+            return
+        found = self.ops.plan_forward(tensors, known, mode, step)
+        if found is not None:
+            remember(plans[saves], key, (*found[:-1], self.ops, found[-1]))
+
+    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None):
+        """Checks, orders and calls. `sizes` are those known beforehand, a Sizes; `plans` are those that the next call like this one
+        looks into."""
+        m = self.manifest
+        tensors = given = [*inputs, *params, *state]
         unwatched = eager.unwatched(tensors)
         tensors, known = self.checked(tensors, sizes, t0, batch_first, step, unwatched)
+        as_given = all(a is b for a, b in zip(tensors, given))
         if (step or not batch_first) and not m.packed:
             tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
         save = m.backward is not None and torch.is_grad_enabled() and any(
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
-        found = self.ops(tensors, known, mode if final_state else mode | NO_STATE, unwatched)
+        mode = mode if final_state else mode | NO_STATE
+        found = self.ops(tensors, known, mode, unwatched)
+        if plans is not None and unwatched and as_given and t0 is None and (step or batch_first):
+            self.keep_plan(plans, given, known, mode, step)
         outputs = found[:len(m.outputs)] if m.packed else [
             self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
         final = self.State(*found[len(m.outputs):-1]) if final_state else None
@@ -412,8 +469,15 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True):
+        own = self._parameters
+        params = [own[name] if name in own else getattr(self, name) for name in self._attributes.values()]
+        first = self.batch_first or self.packed      # packed sequences have no other order
+        plain = type(named) is dict and not named          # and no torch.fx.Proxy
+        if plain and not self.packed and t0 is None and batch is None and steps is None:
+            found = self.instance.planned(self.sizes, inputs, params, state, first, step, final_state)
+            if found is not None:
+                return found
         self.instance.refuse_script()
-        params = [getattr(self, attribute) for attribute in self._attributes.values()]
         if isinstance(named, torch.fx.Proxy):           # the cell itself is traced, so that all its arguments are one
             raise NotThere(NO_PROXY.format(name=self.instance.name, tensor="what it is called with"))
         m = self.instance.manifest
@@ -436,8 +500,11 @@ class Cell(torch.nn.Module, metaclass=CellClass):
             sizes.values[i.manifest.batch], sizes.why[i.manifest.batch] = i.whole_number("batch", batch), "batch"
         if steps is not None:
             sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
-        first = self.batch_first or self.packed      # packed sequences have no other order
-        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state)
+        first = self.batch_first or self.packed
+        plans = None
+        if not self.packed and batch is None and steps is None and not torch.compiler.is_compiling():
+            plans = self.instance.kinds(self.sizes, first, step, final_state)
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans)
 
     def _apply(self, fn, recurse=True):
         """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
@@ -546,8 +613,16 @@ class Op:
         self.__doc__ = instance.doc
 
     def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True):
-        self.instance.refuse_script()
         m = self.instance.manifest
+        count, plans = len(m.inputs), None
+        first = self.batch_first if batch_first is None else batch_first
+        if not m.packed and sizes is None and not torch.compiler.is_compiling():
+            plans = self.instance.kinds({}, first, step, final_state)
+            if not named and t0 is None and len(given) == count + len(m.params):
+                found = self.instance.planned({}, given[:count], given[count:], state, first, step, final_state)
+                if found is not None:
+                    return found
+        self.instance.refuse_script()
         wanted = m.inputs + m.params
         given, state = self.instance.apart(given, len(wanted), state)
         values = dict(zip([t.name for t in wanted], given))
@@ -569,9 +644,8 @@ class Op:
             raise ShapeError(f"{m.name}: {there_is('size', unknown[0], m.sizes[:-1])}")
         sizes = {size: self.instance.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
-        first = self.batch_first if batch_first is None else batch_first
         i = self.instance.fitting(inputs, params)
-        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state)
+        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state, plans)
 
     def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
         """Tensors in the order inputs, params, behind them the state, or by name (one that is a keyword here, or a word of

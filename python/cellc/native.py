@@ -6,7 +6,6 @@ other; a context is used by one thread at a time; what the library says is raise
 import contextlib
 import ctypes
 import os
-import threading
 
 from . import nvrtc
 from .errors import BackendError, ShapeError
@@ -20,6 +19,21 @@ LEGACY = 1                         # cudaStreamLegacy: the default stream by a n
 class Memory(ctypes.Structure):
     _fields_ = [("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
                 ("reserve", ctypes.c_void_p), ("reserve_bytes", ctypes.c_size_t)]
+
+
+class State(ctypes.Structure):
+    """A context and what was said to it last. The same as Context in fast_call.c."""
+    _fields_ = [("ctx", ctypes.c_void_p), ("stream", ctypes.c_void_p), ("stream_set", ctypes.c_int32),
+                ("threads", ctypes.c_int32)]
+
+
+class Context:
+    """A context of the library, which functions of the library take as its address."""
+
+    def __init__(self, address):
+        self._as_parameter_ = ctypes.c_void_p(address)
+        self.state = State(address)
+        self.place = ctypes.addressof(self.state)        # what it is known by among the free ones
 
 
 MOST_REMEMBERED = 1000             # of each kind; then all are forgotten
@@ -65,10 +79,9 @@ class Library:
         self.set_threads = self.declare("cell_context_set_threads", ctypes.c_int, ctypes.c_void_p,
                                         ctypes.c_int)
         self.threads = None         # how many a call on the host may use
-        self.chosen = {}            # what was said to contexts
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
-        self.contexts, self.lock, self.known, self.arrays = {}, threading.Lock(), {}, {}
-        self.streams = {}                      # of the contexts, by address: the stream that was set last
+        self.contexts, self.opened = {}, {}    # places of free contexts by their device, and of all contexts these
+        self.known, self.arrays = {}, {}
 
     @staticmethod
     def open_library(path):
@@ -88,18 +101,22 @@ class Library:
         function.restype, function.argtypes = result, list(arguments)
         return function
 
+    def free(self, device):
+        """Places of the contexts on a device that no call has. They are taken from its end and put there, each at once, as
+        fast_call.c does, too."""
+        return self.contexts.setdefault(device, [])
+
     def take(self, device):
-        """A context on a CUDA device, or with None on the host, which nobody else has until it goes back.
+        """A context on a CUDA device, or with None on the host, which no other call has until it goes back.
         They are kept to the end of the process: PyTorch, whose streams they know, ends in no order that
         one could rely on."""
-        with self.lock:
-            free = self.contexts.setdefault(device, [])
-            ctx = free.pop() if free else None
-        return self.open(device) if ctx is None else ctx
+        try:
+            return self.opened[self.free(device).pop()]
+        except IndexError:
+            return self.open(device)
 
     def give(self, device, ctx):
-        with self.lock:
-            self.contexts[device].append(ctx)
+        self.free(device).append(ctx.place)
 
     @contextlib.contextmanager
     def context(self, device):
@@ -119,7 +136,21 @@ class Library:
             status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
         if status != OK:
             raise BackendError(why.value.decode(errors="replace") or f"no context (status {status})")
-        return ctx
+        made = Context(ctx.value)
+        self.opened[made.place] = made
+        return made
+
+    def open_place(self, device):
+        """The place of a new context."""
+        return self.open(device).place
+
+    def fail(self, device, place, status):
+        """Raises what the library says of a call with this context, which goes back."""
+        ctx = self.opened[place]
+        try:
+            self.check(ctx, status)
+        finally:
+            self.give(device, ctx)
 
     def image(self, device):
         """The kernels for a GPU; as bytes, which ctypes ends with a zero and the driver does not count."""
@@ -171,10 +202,11 @@ class Library:
         memory = Memory(workspace[0], workspace[1], reserve[0], reserve[1])
         ctx = self.take(device)
         try:
-            if device is not None and self.streams.get(ctx.value) != stream:
-                self.streams.pop(ctx.value, None)          # until it is set, and where that fails or is interrupted
+            state = ctx.state
+            if device is not None and not (state.stream_set and (state.stream or 0) == stream):
+                state.stream_set = 0                       # until it is set, and where that fails or is interrupted
                 self.check(ctx, self.set_stream(ctx, stream or LEGACY))
-                self.streams[ctx.value] = stream
+                state.stream, state.stream_set = stream, 1
             if device is None and self.threads is not None:
                 self.limit_threads(ctx, self.threads())
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))
@@ -182,6 +214,7 @@ class Library:
             self.give(device, ctx)
 
     def limit_threads(self, ctx, threads):
-        if self.chosen.get(ctx.value) != threads:
+        if ctx.state.threads != threads:
+            ctx.state.threads = 0
             self.check(ctx, self.set_threads(ctx, threads))
-            self.chosen[ctx.value] = threads
+            ctx.state.threads = threads

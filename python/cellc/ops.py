@@ -12,6 +12,7 @@ import torch
 from . import eager
 from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
+from .fast import plan
 from .names import usable
 from .native import OutOfMemory, remember
 
@@ -65,6 +66,11 @@ def ready(tensor):
 
 def address(tensor):
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def maker(shape, dtype, device):
+    """What makes an empty tensor, for plans. (A shape in one piece takes PyTorch longer.)"""
+    return (torch.Tensor.new_empty, torch.empty(0, dtype=dtype, device=device), *(shape or [()]))
 
 
 class OnGpu:
@@ -141,6 +147,7 @@ class Ops:
         weights = usable([f"into_{t.name}" for t in self.results], given).values()
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {name}" for t, name in zip(manifest.given, given))
         self.known = {}                                                       # sizes of a call: the shapes of its results
+        self.pulls = {}                        # for which gradients, and sizes: the plans of backward, by tensors
         self.direct = type(f"cellc_{manifest.name}", (eager.Call,), {})       # autograd's messages have its name
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
         self.kept = libraries[self.name] = torch.library.Library("cellc", "FRAGMENT")
@@ -173,7 +180,7 @@ class Ops:
         if watched:                # what has no gradient says so by the operator
             return self.forward(*tensors, sizes, mode)
         if saves:
-            return self.direct.apply(*tensors, sizes, mode, self)
+            return self.direct.apply(*tensors, sizes, mode, self, None)
         return self.run_forward(*tensors, sizes, mode)
 
     # ---- what runs
@@ -222,6 +229,53 @@ class Ops:
         with on(device):
             self.call("backward", tensors + made, sizes, device, "workspace", reserve)
         return [t for t in made if t is not None]
+
+    def plan(self, way, device, sizes, count, makers, reserve=0):
+        """A plan for calls of the library on this device with as many tensors. reserve: the bytes of what the call keeps."""
+        scratch = 0
+        if device.type == "cuda":      # from PyTorch's allocator, so that captures and streams find it in order
+            scratch = self.library.memory("workspace" if reserve or way == "backward" else "inference", number(device), sizes)
+        return plan(self.library, way, number(device), sizes, count, makers,
+                    *[maker([size], torch.uint8, device) if size else None for size in (reserve, scratch)])
+
+    def can_plan(self, device):
+        """Lengths on a GPU are asserted in each call, and histories that grow need room."""
+        return not self.manifest.grows and (device.type == "cpu" or not any(
+            t.kind in ("lengths", "starts") for t in self.manifest.inputs))
+
+    def plan_forward(self, tensors, sizes, mode, step):
+        """A plan for a call with these, which have been found right; results of a step are without an axis for steps."""
+        device, way, count = device_of(tensors), mode & ~NO_STATE, len(self.manifest.outputs)
+        if not self.can_plan(device):
+            return None
+        shapes = [list(shape) for shape, _ in self.known_shapes(sizes)]
+        if step:
+            shapes = [[*shape[:1], *shape[2:]] if at < count else shape for at, shape in enumerate(shapes)]
+        makers = [maker(shape, DTYPES[t.dtype], device) if at < count or not mode & NO_STATE else None
+                  for at, (t, shape) in enumerate(zip(self.results, shapes))]
+        with on(device):
+            kept = max(self.library.memory("reserve", number(device), sizes), 1) if way == SAVE else 0
+            return self.plan("step" if way == STEP else "forward", device, sizes, len(tensors), makers, kept)
+
+    def planned_backward(self, arguments, sizes, wanted):
+        """The gradients of a call like an earlier one, as run_backward gives them, or None. The second such call has a plan."""
+        if torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
+            return None
+        key = (*wanted, *sizes)
+        plans = self.pulls.get(key)
+        if plans is None:
+            remember(self.pulls, key, plans := {})
+        found = eager.planned().call(plans, torch.get_num_threads(), *arguments)
+        if found is None and (text := eager.planned().key(*arguments)) is not None and text not in plans:
+            tensors = arguments[:len(self.manifest.given)]
+            device = device_of(tensors)
+            if self.can_plan(device):
+                makers = [maker(t.shape, t.dtype, device) if w else None for t, w in zip(tensors, wanted)]
+                with on(device):
+                    made = self.plan("backward", device, sizes, len(arguments) - 1, makers)
+                if made is not None:
+                    remember(plans, text, made)
+        return found
 
     def shapes(self, sizes):
         """(shape, type) of each result."""
@@ -311,8 +365,11 @@ class Ops:
         cotangents = [*cotangents[:ctx.into], *[None] * (len(self.results) - ctx.into)]
         arguments = [*tensors, *cotangents, reserve]
         twice = torch.is_grad_enabled()                # a gradient of this gradient may be asked for
-        run = self.run_backward if not twice and eager.unwatched(arguments) else self.backward
-        found = iter(run(*arguments, ctx.sizes, wanted))
+        found = None if twice else self.planned_backward(arguments, ctx.sizes, wanted)
+        if found is None:
+            run = self.run_backward if not twice and eager.unwatched(arguments) else self.backward
+            found = run(*arguments, ctx.sizes, wanted)
+        found = iter(found)
         return (*[next(found) if w else None for w in wanted], None, None)
 
     def refuse_second_order(self, ctx, *cotangents):

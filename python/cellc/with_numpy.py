@@ -10,11 +10,15 @@ function:
 
 Guaranteed: arrays of any strides are taken (those that are not contiguous are copied), and results are new arrays."""
 
+import functools
+
 import numpy
 
 from .build import build
 from .errors import BackendError
+from .fast import fast, plan
 from .function import DTYPE_NAMES, Function
+from .native import remember
 
 ALIGNMENT = 16                      # of what the library reads, bytes
 
@@ -62,6 +66,12 @@ def ready(array):
     return copy
 
 
+@functools.lru_cache(None)
+def planned():
+    """Are there calls in C?"""
+    return fast().there and fast().tell("numpy", numpy.ndarray)
+
+
 def address(array):
     return 0 if array is None else array.ctypes.data
 
@@ -78,6 +88,8 @@ class NumpyCell(Function):
             raise BackendError(f"{m.name}: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype="
                                "\"f32\"")
         super().__init__(built)
+        self.plans = {}                 # of steps and of calls of all steps, with final states and without: by their arrays
+        self.names = [t.name for t in built.manifest.params]
 
     @staticmethod
     def is_array(value):
@@ -103,17 +115,75 @@ class NumpyCell(Function):
         self.call(way, [*map(ready, arrays), *made, *rest], sizes, reserve)
         return made
 
+    def in_order(self, params, inputs, state):
+        """The arrays of a call in the library's order, where they are given the plain way; else None."""
+        m = self.manifest
+        if type(params) is not dict or len(params) != len(self.names) or len(inputs) != len(m.inputs):
+            return None
+        if state is None:
+            state = [None] * len(m.states)
+        if type(state) not in (list, tuple, self.State) or len(state) != len(m.states):
+            return None
+        try:
+            return [*inputs, *[params[name] for name in self.names], *state]
+        except KeyError:
+            return None
+
+    def planned(self, params, inputs, state, step, final_state=True):
+        """What a call like an earlier one gives; None where there was none."""
+        arrays = self.in_order(params, inputs, state) if planned() else None
+        plans = self.plans.get((step, bool(final_state)))
+        made = None if arrays is None or plans is None else fast().call(plans, 0, *arrays)
+        if made is None:
+            return None
+        count = len(self.manifest.outputs)
+        outputs = made[0] if count == 1 else tuple.__new__(self.Outputs, made[:count])
+        return outputs, tuple.__new__(self.State, made[count:]) if final_state else None
+
+    def keep_plan(self, params, inputs, state, sizes, step, final_state=True):
+        """Makes a plan for calls like this one, which has been found right, if no array of it is converted."""
+        m, arrays = self.manifest, self.in_order(params, inputs, state) if planned() else None
+        if arrays is None or m.packed or m.grows or any(
+                a is not None and a.dtype != self.dtype_of(t) for t, a in zip(m.given, arrays)):
+            return
+        key, kind = fast().key(*arrays), (step, bool(final_state))
+        if key is None:
+            return
+        shapes = [self.shape(t, sizes) for t in [*m.outputs, *m.states]]
+        if step:
+            shapes[:len(m.outputs)] = [shape[:1] + shape[2:] for shape in shapes[:len(m.outputs)]]
+        makers = [(numpy.empty, shape, self.dtype_of(t)) if final_state or t.kind == "output" else None
+                  for t, shape in zip([*m.outputs, *m.states], shapes)]
+        found = plan(self.library, "step" if step else "forward", None, sizes, len(arrays), makers)
+        if found is not None:
+            remember(self.plans.setdefault(kind, {}), key, found)
+
     def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
         """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state`, by name
         or behind all inputs, is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
         done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
         final_state=False there are no final states, None in their place: neither allocated nor written."""
-        given = self.take(params, inputs, named, state, t0, batch, steps, False)
-        return self.pack(self.run("forward", *given, final_state=final_state), final_state=final_state)
+        plain = not named and t0 is None and batch is None and steps is None
+        found = self.planned(params, inputs, state, False, final_state) if plain else None
+        if found is not None:
+            return found
+        arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
+        made = self.run("forward", arrays, sizes, final_state=final_state)
+        if plain:
+            self.keep_plan(params, inputs, state, sizes, False, final_state)
+        return self.pack(made, final_state=final_state)
 
     def step(self, params, /, *inputs, state=None, t0=None, batch=None, **named):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
-        return self.pack(self.run("step", *self.take(params, inputs, named, state, t0, batch, None, True)), step=True)
+        plain = not named and t0 is None and batch is None
+        found = self.planned(params, inputs, state, True) if plain else None
+        if found is not None:
+            return found
+        arrays, sizes = self.take(params, inputs, named, state, t0, batch, None, True)
+        made = self.run("step", arrays, sizes)
+        if plain:
+            self.keep_plan(params, inputs, state, sizes, True)
+        return self.pack(made, step=True)
 
     def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given

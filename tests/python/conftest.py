@@ -2,13 +2,14 @@
 
 import os
 import re
+import types
 import warnings
 
 import pytest
 import torch
 
 import cellc
-from cellc import compiler
+from cellc import compiler, eager
 from cellc.ops import DTYPES
 
 # The sizes of tests/ladder/collection.sh: small, and different from each other, so that exchanged axes show.
@@ -16,6 +17,12 @@ BOUND = (4, 3, 5, 2, 2, 2)
 OPEN = (3, 2, 4, 2, 3)
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def no_plans(monkeypatch):
+    """No call goes in C, so that a test can look into it."""
+    monkeypatch.setattr(eager, "planned", lambda: types.SimpleNamespace(there=False))
 
 
 def pytest_configure(config):

@@ -282,7 +282,7 @@ def test_lengths_leave_histories():
     torch.testing.assert_close(state.x_history[1], x[1, [5, 4, 3]])
 
 
-def test_final_states_that_are_not_wanted(monkeypatch):
+def test_final_states_that_are_not_wanted(no_plans, monkeypatch):
     """None in their place: nothing is allocated for them or written, results and gradients are the same, in programs too."""
     m, q = cellc.load("causal_attention", N=4, V=4)(), [x_of(2, 3, 2, 4, requires_grad=True) for _ in range(3)]
     run, addresses = m.instance.library.call, []
@@ -345,7 +345,7 @@ def test_strides():
     assert torch.equal(m(expanded)[0], m(expanded.clone())[0])
 
 
-def test_subsets_of_gradients(monkeypatch):
+def test_subsets_of_gradients(no_plans, monkeypatch):
     m = lstm()
     all_of_them = torch.autograd.grad(m(x_of(2, 3, 5, requires_grad=True))[0].sum(), list(m.parameters()))
     seen = []

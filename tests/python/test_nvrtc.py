@@ -90,7 +90,7 @@ def test_tables_are_what_is_compiled(name, tmp_path):
     compiled = tables.Desc.from_address(instance())
     for field, kind in desc._fields_:
         if kind is tables.P:
-            assert bool(getattr(desc, field)) == (bool(getattr(compiled, field)) and not field.startswith("ref_")), field
+            assert bool(getattr(desc, field)) == (bool(getattr(compiled, field)) and not field.startswith("ref_") and field != "cpu"), field
         else:
             assert getattr(desc, field) == getattr(compiled, field), field
     mine = plan_text(dll, ctypes.addressof(desc), desc.n_sizes)
