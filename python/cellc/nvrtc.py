@@ -82,8 +82,10 @@ def headers(folder):
     for name in os.listdir(device):
         with open(os.path.join(device, name)) as f:
             found[name] = f.read()
-    with open(os.path.join(folder, "cell_kernel_args.h")) as f:
-        found["../cell_kernel_args.h"] = f.read()
+    for name in os.listdir(folder):
+        if name.startswith("cell_") and name.endswith(".h"):       # what device code and the host share is among these
+            with open(os.path.join(folder, name)) as f:
+                found["../" + name] = f.read()
     return found
 
 
