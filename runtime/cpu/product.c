@@ -1,6 +1,6 @@
-/* Products on the CPU. In: a product in strides. Out: the same in blocks for CBLAS, where there is one
- * and the product is large; else turned so that rows of the result are neighbours, and handed to the code
- * for the machine's level (product_level.c). Operands that stay the same over the steps of a loop are
+/* Products on the CPU. In: a product in strides. Out: the same, turned so that rows of the result are
+ * neighbours, in blocks for CBLAS, where there is one and it is faster; else handed to the code for the
+ * machine's level (product_level.c). Operands that stay the same over the steps of a loop are
  * packed once, which no CBLAS does. */
 #include "product.h"
 
@@ -118,12 +118,18 @@ static cell_gemm_call without_terms(const cell_gemm_call *call)
 
 /* ---- by CBLAS: blocks of the result, each a call of one thread; their sizes follow from the product's */
 
-/* LEAST: rows and columns of a product for CBLAS; OPERATIONS, too. Blocks have ROWS x COLUMNS, less where
+/* LEAST: rows and columns of a product for CBLAS; OPERATIONS, too. Where registers have 64 bytes (AVX512, a
+ * level), own panels are faster than OpenBLAS (docs/cpu.md) from TILED elements of the result on, unless B
+ * has more than HEAVY elements and is packed for fewer than MANY rows. Blocks have ROWS x COLUMNS, less where
  * there would be few of them and a block is PIECE operations or more, more where there would be more than
  * MOST; EDGE: a multiple of what tiles have. */
 enum {
     LEAST = 32,
     OPERATIONS = 1 << 20,
+    AVX512 = 3,
+    TILED = 1 << 14,
+    HEAVY = 1 << 20,
+    MANY = 512,
     ROWS = 512,
     COLUMNS = 1024,
     FEW = 4,
@@ -178,11 +184,16 @@ static Blocks blocks_of(const cell_gemm_call *call, const cell_blas_call *blas)
     return x;
 }
 
-static int is_for_cblas(const cell_products *own, const cell_gemm_call *call, cell_blas_call *blas)
+static int is_for_panels(const cell_gemm_call *call, int level)
+{
+    return level == AVX512 && call->m * call->n >= TILED && (call->m >= MANY || call->n * call->k <= HEAVY);
+}
+
+static int is_for_cblas(const cell_products *own, const cell_gemm_call *call, int level, cell_blas_call *blas)
 {
     int is_kept = own->loops > 0 && call->fixed;
-    return !is_kept && call->m >= LEAST && call->n >= LEAST && call->m * call->n * call->k >= OPERATIONS &&
-           cell_cblas_takes(call, blas);
+    return !is_kept && !is_for_panels(call, level) && call->m >= LEAST && call->n >= LEAST &&
+           call->m * call->n * call->k >= OPERATIONS && cell_cblas_takes(call, blas);
 }
 
 static cell_status by_cblas(const cell_gemm_call *call, const cell_blas_call *blas, int threads,
@@ -210,10 +221,10 @@ cell_status cell_cpu_product(cell_products *own, const cell_gemm_call *call, int
     cell_status status = cell_cblas_find(err);
     if (status != CELL_OK)
         return status;
-    if (is_for_cblas(own, call, &blas))
-        return by_cblas(call, &blas, threads, err);
     if (is_turned(call))
         of = transposed(call);
+    if (is_for_cblas(own, &of, level, &blas))
+        return by_cblas(&of, &blas, threads, err);
     cell_product_run run = { threads, own, memory, kept };
 #if defined(__x86_64__)
     static cell_product_fn *const at[] = { cell_product_at_0, cell_product_at_1, cell_product_at_2,

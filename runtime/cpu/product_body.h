@@ -6,25 +6,62 @@
 typedef REAL NAME(V) __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 enum { NAME(LANES) = BYTES / (int)sizeof(REAL), NAME(NR) = NV * NAME(LANES) };
 
-static void NAME(tile)(int64_t k, const REAL *a, const REAL *b, REAL *out)
+/* Four neighbours of a row. */
+typedef REAL NAME(Four) __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* The sums of `rows` x `vectors` of a tile, both constants where this is called, to rows that are `pitch`
+ * apart: stored, or added to what is there. */
+static inline __attribute__((always_inline)) void NAME(part)(const int rows, const int vectors, int64_t k,
+                                                             const REAL *a, const REAL *b, REAL *out,
+                                                             int64_t pitch, int adds)
 {
     NAME(V) sum[MR][NV];
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NV; j++)
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
             sum[i][j] = (NAME(V)){ 0 };
     for (int64_t p = 0; p < k; p++) {
         NAME(V) right[NV];
-        for (int j = 0; j < NV; j++)
+        for (int j = 0; j < vectors; j++)
             right[j] = *(const NAME(V) *)(b + p * NAME(NR) + j * NAME(LANES));
-        for (int i = 0; i < MR; i++) {
+        for (int i = 0; i < rows; i++) {
             NAME(V) left = a[p * MR + i] - (NAME(V)){ 0 }; /* in all lanes */
-            for (int j = 0; j < NV; j++)
+            for (int j = 0; j < vectors; j++)
                 sum[i][j] += left * right[j];
         }
     }
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NV; j++)
-            *(NAME(V) *)(out + i * NAME(NR) + j * NAME(LANES)) = sum[i][j];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            NAME(V) *to = (NAME(V) *)(out + i * pitch + j * NAME(LANES));
+            if (adds)
+                sum[i][j] += *to;
+            *to = sum[i][j];
+        }
+}
+
+/* A tile whose first m rows and n columns are wanted; others may be computed, too. */
+static void NAME(tile)(int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *out,
+                       int64_t pitch, int adds)
+{
+    enum { HALF = NV / 2 };
+    const int half = n <= HALF * NAME(LANES);
+#define PART(rows, vectors) NAME(part)(rows, vectors, k, a, b, out, pitch, adds)
+    if (m > 4 && MR > 4) {
+        if (half)
+            PART(MR, HALF);
+        else
+            PART(MR, NV);
+    } else if (m > 2) {
+        if (half)
+            PART(4, HALF);
+        else
+            PART(4, NV);
+    } else {
+        if (half)
+            PART(2, HALF);
+        else
+            PART(2, NV);
+    }
+#undef PART
 }
 
 #define EACH(type, convert)                                                                                  \
@@ -63,20 +100,104 @@ static void NAME(write)(void *to, cell_dtype dtype, REAL value)
     }
 }
 
-/* A panel: `wide` rows of A, or columns of B, of which there are `count`; element (p, i) of it lies p *
- * along + i * across behind `from`. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES 1
+#endif
+#endif
+
+/* Four terms of four rows, `stride` apart, side by side: to[p * wide + i] = from[i * stride + p]. */
+static inline void NAME(turn)(REAL *to, int64_t wide, const REAL *from, int64_t stride)
+{
+#ifdef SHUFFLES
+    typedef NAME(Four) four;
+    const four a = *(const four *)from, b = *(const four *)(from + stride),
+               c = *(const four *)(from + 2 * stride), d = *(const four *)(from + 3 * stride);
+    const four p = __builtin_shufflevector(a, b, 0, 4, 1, 5), q = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+               r = __builtin_shufflevector(a, b, 2, 6, 3, 7), s = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(four *)to = __builtin_shufflevector(p, q, 0, 1, 4, 5);
+    *(four *)(to + wide) = __builtin_shufflevector(p, q, 2, 3, 6, 7);
+    *(four *)(to + 2 * wide) = __builtin_shufflevector(r, s, 0, 1, 4, 5);
+    *(four *)(to + 3 * wide) = __builtin_shufflevector(r, s, 2, 3, 6, 7);
+#else
+    for (int p = 0; p < 4; p++)
+        for (int i = 0; i < 4; i++)
+            to[p * wide + i] = from[i * stride + p];
+#endif
+}
+
+/* Whole panels, `panels` of them, of numbers as they are computed with: rows (of A, or columns of B) that are
+ * neighbours go term by term through all panels, since terms may lie a page apart; terms that are neighbours
+ * by a cache line of each row. `wide` is a constant where these are called, 4 or more; the last four of a
+ * panel may overlap those before. */
+static inline __attribute__((always_inline)) void NAME(pack_rows)(REAL *to, const REAL *from, int64_t along,
+                                                                  int64_t k, int64_t panels, const int wide)
+{
+    enum { TERMS = 8 };
+    for (int64_t begin = 0; begin < k; begin += TERMS)
+        for (int64_t of = 0; of < panels; of++)
+            for (int64_t p = begin; p < k && p < begin + TERMS; p++)
+                for (int i = 0; i < wide; i += 4) {
+                    const int at = i + 4 > wide ? wide - 4 : i;
+                    *(NAME(Four) *)(to + (of * k + p) * wide + at) =
+                        *(const NAME(Four) *)(from + p * along + of * wide + at);
+                }
+}
+
+static inline __attribute__((always_inline)) void NAME(pack_terms)(REAL *to, const REAL *from, int64_t across,
+                                                                   int64_t k, const int wide)
+{
+    enum { LINE = 64 / sizeof(REAL) };
+    const int64_t whole = k / LINE * LINE;
+    for (int64_t p = 0; p < whole; p += LINE)
+        for (int i = 0; i < wide; i += 4) {
+            const int at = i + 4 > wide ? wide - 4 : i;
+            for (int q = 0; q < LINE; q += 4)
+                NAME(turn)(to + (p + q) * wide + at, wide, from + at * across + p + q, across);
+        }
+    for (int64_t p = whole; p < k; p++)
+        for (int i = 0; i < wide; i++)
+            to[p * wide + i] = from[i * across + p];
+}
+
+/* Panels that lie one behind the other, as above, where they can be packed so. */
+static inline __attribute__((always_inline)) int NAME(pack_plain)(REAL *to, const REAL *from, int64_t along,
+                                                                  int64_t across, int64_t k, int64_t panels,
+                                                                  const int wide)
+{
+    if (across == 1)
+        NAME(pack_rows)(to, from, along, k, panels, wide);
+    else if (along == 1)
+        for (int64_t of = 0; of < panels; of++)
+            NAME(pack_terms)(to + of * k * wide, from + of * wide * across, across, k, wide);
+    return across == 1 || along == 1;
+}
+
+/* `count` rows of A, or columns of B, in panels of `wide`; element (p, i) lies p * along + i * across behind
+ * `from`. */
 static void NAME(pack)(REAL *to, const char *from, cell_dtype dtype, int64_t along, int64_t across, int64_t k,
                        int64_t count, int wide)
 {
-    int64_t size = (int64_t)cell_dtype_bytes(dtype);
-    if (count < wide)
-        memset(to, 0, (size_t)(k * wide) * sizeof(REAL));
-    if (across == 1)
-        for (int64_t p = 0; p < k; p++)
-            NAME(read)(to + p * wide, 1, from + p * along * size, dtype, 1, count);
-    else
-        for (int64_t i = 0; i < count; i++)
-            NAME(read)(to + i, wide, from + i * across * size, dtype, along, k);
+    int64_t size = (int64_t)cell_dtype_bytes(dtype), whole = count / wide, done = 0;
+    if (dtype == REAL_TYPE && wide == MR &&
+        NAME(pack_plain)(to, (const REAL *)from, along, across, k, whole, MR))
+        done = whole;
+    if (dtype == REAL_TYPE && wide == NAME(NR) &&
+        NAME(pack_plain)(to, (const REAL *)from, along, across, k, whole, NAME(NR)))
+        done = whole;
+    for (int64_t row = done * wide; row < count; row += wide) {
+        int64_t n = count - row < wide ? count - row : wide;
+        REAL *panel = to + row * k;
+        const char *begin = from + row * across * size;
+        if (n < wide)
+            memset(panel, 0, (size_t)(k * wide) * sizeof(REAL));
+        if (across == 1)
+            for (int64_t p = 0; p < k; p++)
+                NAME(read)(panel + p * wide, 1, begin + p * along * size, dtype, 1, n);
+        else
+            for (int64_t i = 0; i < n; i++)
+                NAME(read)(panel + i, wide, begin + i * across * size, dtype, along, k);
+    }
 }
 
 /* What the threads share of one piece of a product: rows [row, row + m), columns [col, col + n), terms
@@ -86,7 +207,10 @@ typedef struct NAME(Piece) {
     int64_t batch, row, col, term, m, n, k;
     int first, last; /* of the pieces of k */
     int packed; /* B is packed already */
-    REAL *a, *b, *sums; /* sums: [m][n], where C does not keep them between the pieces; or NULL */
+    int64_t group; /* panels of B of an item */
+    /* a: its panels; NULL: an item packs those of its rows. sums: [m][n], where C does not keep them between
+     * the pieces; or NULL */
+    REAL *a, *b, *sums;
 } NAME(Piece);
 
 static const char *NAME(at)(const cell_matrix *x, int64_t batch, int64_t row, int64_t col)
@@ -95,26 +219,24 @@ static const char *NAME(at)(const cell_matrix *x, int64_t batch, int64_t row, in
     return (const char *)x->data + at * (int64_t)cell_dtype_bytes(x->dtype);
 }
 
-/* Panels of A, then those of B. */
+static void NAME(pack_a)(const NAME(Piece) * x, int64_t row, int64_t end, REAL *to)
+{
+    const cell_matrix *a = &x->call->a;
+    NAME(pack)
+    (to, NAME(at)(a, x->batch, x->row + row, x->term), a->dtype, a->col_stride, a->row_stride, x->k,
+     end - row, MR);
+}
+
+/* Panels of B. */
 static void NAME(pack_items)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Piece) *x = data;
-    const cell_matrix *a = &x->call->a, *b = &x->call->b;
-    int64_t of_a = (x->m + MR - 1) / MR;
+    const cell_matrix *b = &x->call->b;
+    int64_t col = first * NAME(NR), to = end * NAME(NR) < x->n ? end * NAME(NR) : x->n;
     (void)scratch;
-    for (int64_t i = first; i < end; i++) {
-        if (i < of_a) {
-            int64_t row = i * MR, count = x->m - row < MR ? x->m - row : MR;
-            NAME(pack)
-            (x->a + row * x->k, NAME(at)(a, x->batch, x->row + row, x->term), a->dtype, a->col_stride,
-             a->row_stride, x->k, count, MR);
-        } else {
-            int64_t col = (i - of_a) * NAME(NR), count = x->n - col < NAME(NR) ? x->n - col : NAME(NR);
-            NAME(pack)
-            (x->b + col * x->k, NAME(at)(b, x->batch, x->term, x->col + col), b->dtype, b->row_stride,
-             b->col_stride, x->k, count, NAME(NR));
-        }
-    }
+    NAME(pack)
+    (x->b + col * x->k, NAME(at)(b, x->batch, x->term, x->col + col), b->dtype, b->row_stride, b->col_stride,
+     x->k, to - col, NAME(NR));
 }
 
 /* alpha * sum + beta * C, where this is the first piece of k; else what it adds to C. */
@@ -155,35 +277,62 @@ static void NAME(finish)(const NAME(Piece) * x, int64_t row, int64_t col, int64_
     }
 }
 
-/* A block of rows and a group of panels of B each. */
+/* A tile whose sums go to C without a detour: all of it lies there, side by side, and nothing is scaled. */
+static int NAME(is_direct)(const NAME(Piece) * x, int64_t m, int64_t n)
+{
+    const cell_matrix *c = &x->call->c;
+    return (m == MR || m == 4 || m == 2) && n == NAME(NR) && !x->sums && c->dtype == REAL_TYPE &&
+           c->col_stride == 1 && x->call->alpha == 1 &&
+           (!x->first || x->call->beta == 0 || x->call->beta == 1);
+}
+
+/* A block of rows and a group of panels of B each; blocks that follow one another have the same rows as long
+ * as there are groups. */
 static void NAME(multiply_items)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Piece) *x = data;
-    int64_t groups = (x->n + GROUP * NAME(NR) - 1) / (GROUP * NAME(NR));
-    REAL *tile = scratch;
+    const cell_matrix *c = &x->call->c;
+    const int64_t wide = x->group * NAME(NR), groups = (x->n + wide - 1) / wide;
+    int adds = !x->first || x->call->beta == 1;
+    REAL *tile = scratch, *own = tile + MR * NAME(NR);
     for (int64_t item = first; item < end; item++) {
-        int64_t top = item / groups * ROWS, from = item % groups * GROUP * NAME(NR);
-        int64_t bottom = top + ROWS < x->m ? top + ROWS : x->m,
-                to = from + GROUP * NAME(NR) < x->n ? from + GROUP * NAME(NR) : x->n;
+        int64_t top = item / groups * ROWS, from = item % groups * wide;
+        int64_t bottom = top + ROWS < x->m ? top + ROWS : x->m, to = from + wide < x->n ? from + wide : x->n;
+        if (!x->a && (item == first || from == 0))
+            NAME(pack_a)(x, top, bottom, own);
+        const REAL *left = x->a ? x->a + top * x->k : own;
         for (int64_t col = from; col < to; col += NAME(NR))
             for (int64_t row = top; row < bottom; row += MR) {
-                NAME(tile)(x->k, x->a + row * x->k, x->b + col * x->k, tile);
-                NAME(finish)
-                (x, row, col, bottom - row < MR ? bottom - row : MR,
-                 to - col < NAME(NR) ? to - col : NAME(NR), tile);
+                int64_t m = bottom - row < MR ? bottom - row : MR,
+                        n = to - col < NAME(NR) ? to - col : NAME(NR);
+                const REAL *a = left + (row - top) * x->k, *b = x->b + col * x->k;
+                if (NAME(is_direct)(x, m, n)) {
+                    REAL *out = (REAL *)(uintptr_t)NAME(at)(c, x->batch, x->row + row, x->col + col);
+                    NAME(tile)(m, n, x->k, a, b, out, c->row_stride, adds);
+                    continue;
+                }
+                NAME(tile)(m, n, x->k, a, b, tile, NAME(NR), 0);
+                NAME(finish)(x, row, col, m, n, tile);
             }
     }
 }
 
-static cell_status NAME(run_piece)(const NAME(Piece) * x, int threads, cell_error *err)
+static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err)
 {
-    int64_t panels = (x->m + MR - 1) / MR + (x->packed ? 0 : (x->n + NAME(NR) - 1) / NAME(NR));
-    int64_t blocks = (x->m + ROWS - 1) / ROWS * ((x->n + GROUP * NAME(NR) - 1) / (GROUP * NAME(NR)));
-    int64_t least = SMALL / (x->k * MR * NAME(NR)) + 1;
-    cell_status status = cell_pool_run(NAME(pack_items), x, panels, 4 * least, 0, threads, err);
+    const int64_t panels = (x->n + NAME(NR) - 1) / NAME(NR), blocks = (x->m + ROWS - 1) / ROWS;
+    const int64_t least = SMALL / (x->k * MR * NAME(NR)) + 1;
+    size_t scratch = sizeof(REAL) * (size_t)(MR * NAME(NR) + (x->a ? 0 : ROWS * x->k));
+    cell_status status = CELL_OK;
+    if (x->a)
+        NAME(pack_a)(x, 0, x->m, x->a);
+    if (!x->packed)
+        status = cell_pool_run(NAME(pack_items), x, panels, 4 * least, 0, threads, err);
+    x->group = panels < WIDEST ? panels : WIDEST;
+    while (x->group > GROUP && blocks * ((panels + x->group - 1) / x->group) < ITEMS)
+        x->group = (x->group + 1) / 2;
     if (status == CELL_OK)
-        status = cell_pool_run(NAME(multiply_items), x, blocks, least / GROUP + 1,
-                               sizeof(REAL) * MR * NAME(NR), threads, err);
+        status = cell_pool_run(NAME(multiply_items), x, blocks * ((panels + x->group - 1) / x->group),
+                               least / GROUP + 1, scratch, threads, err);
     return status;
 }
 
@@ -192,39 +341,42 @@ static int64_t NAME(rounded)(int64_t n, int64_t of)
     return (n + of - 1) / of * of;
 }
 
-/* One of the batch, in pieces of columns, rows and terms. `kept`: B, packed whole by [columns][terms]
+/* One of the batch, in pieces of columns, terms and rows. `kept`: B, packed whole by [columns][terms]
  * pieces; or NULL. */
 static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, const cell_product_run *run,
                                    REAL *kept, int is_packed, cell_error *err)
 {
-    int64_t most_m = call->m < MOST_ROWS ? call->m : MOST_ROWS,
-            most_n = call->n < MOST_COLUMNS ? call->n : MOST_COLUMNS;
-    int64_t depth = call->k < DEPTH ? call->k : DEPTH;
-    int sums = call->c.dtype != REAL_TYPE && call->k > DEPTH;
-    int64_t room_a = NAME(rounded)(most_m, MR) * depth,
-            room_b = kept ? 0 : NAME(rounded)(most_n, NAME(NR)) * depth;
-    REAL *memory =
-        run->memory(run->data, sizeof(REAL) * (size_t)(room_a + room_b + (sums ? most_m * most_n : 0)));
+    const int64_t depth = call->k < DEPTH ? call->k : DEPTH,
+                  most_n = call->n < MOST_COLUMNS ? call->n : MOST_COLUMNS;
+    const int sums = call->c.dtype != REAL_TYPE && call->k > DEPTH;
+    /* Rows go in pieces only where their sums are kept over all terms. */
+    const int64_t rows = sums && call->m > MOST_ROWS ? MOST_ROWS : call->m;
+    const int64_t room_a = call->m <= ROWS ? NAME(rounded)(call->m, MR) * depth : 0,
+                  room_b = kept ? 0 : NAME(rounded)(most_n, NAME(NR)) * depth;
+    const int64_t room = room_a + room_b + (sums ? rows * most_n : 0);
+    REAL *memory = room ? run->memory(run->data, sizeof(REAL) * (size_t)room) : NULL;
     cell_status status = CELL_OK;
-    if (!memory)
+    if (room && !memory)
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a product");
-    const int64_t packed_columns = NAME(rounded)(MOST_COLUMNS, NAME(NR)); /* of a whole piece, with its edge */
-    for (int64_t col = 0; col < call->n && status == CELL_OK; col += MOST_COLUMNS) {
+    /* Of a whole piece, with its edge. */
+    const int64_t packed_columns = NAME(rounded)(MOST_COLUMNS, NAME(NR));
+    for (int64_t col = 0; col < call->n; col += MOST_COLUMNS) {
         int64_t n = call->n - col < MOST_COLUMNS ? call->n - col : MOST_COLUMNS;
         REAL *piece = kept ? kept + col / MOST_COLUMNS * packed_columns * call->k : NULL;
-        for (int64_t row = 0; row < call->m && status == CELL_OK; row += MOST_ROWS) {
-            int64_t m = call->m - row < MOST_ROWS ? call->m - row : MOST_ROWS;
+        for (int64_t row = 0; row < call->m; row += rows)
             for (int64_t term = 0; term < call->k && status == CELL_OK; term += DEPTH) {
-                int64_t k = call->k - term < DEPTH ? call->k - term : DEPTH;
-                NAME(Piece)
-                x = { call, batch,  row,  col, term, m, n, k, term == 0, term + k == call->k,
-                      0,    memory, NULL, NULL };
+                int64_t m = call->m - row < rows ? call->m - row : rows,
+                        k = call->k - term < DEPTH ? call->k - term : DEPTH;
+                NAME(Piece) x = { .call = call, .batch = batch, .row = row, .col = col, .term = term };
+                x.m = m, x.n = n, x.k = k;
+                x.first = term == 0;
+                x.last = term + k == call->k;
+                x.a = room_a ? memory : NULL;
                 x.b = kept ? piece + NAME(rounded)(n, NAME(NR)) * term : memory + room_a;
                 x.packed = kept && (is_packed || row > 0);
                 x.sums = sums ? memory + room_a + room_b : NULL;
                 status = NAME(run_piece)(&x, run->threads, err);
             }
-        }
     }
     return status;
 }

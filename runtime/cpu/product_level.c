@@ -13,22 +13,25 @@
 
 /* A tile's rows and vectors: what the registers hold. */
 #if defined(__AVX512F__)
-enum { BYTES = 64, MR = 8, NV = 3 };
+enum { BYTES = 64, MR = 6, NV = 4 };
 #elif defined(__AVX2__)
-enum { BYTES = 32, MR = 4, NV = 3 };
+enum { BYTES = 32, MR = 6, NV = 2 };
 #elif defined(__aarch64__)
 enum { BYTES = 16, MR = 8, NV = 2 };
 #else
 enum { BYTES = 16, MR = 4, NV = 2 };
 #endif
 
-/* DEPTH: terms of a piece, so that a panel of B stays in L1 and a block of A in L2; it is kept in
- * registers for so long. ROWS, GROUP: rows and panels of B of an item. SMALL: operations of an item at
- * least. FEW: rows that need no panels, and STRIP columns of which go together. */
+/* DEPTH: terms of a piece, so that a block of A and a panel of B stay in L2; sums are kept in registers for
+ * so long. ROWS: of an item, and the most of A that is packed beforehand. GROUP, WIDEST: panels of B of an
+ * item, more of them where there are ITEMS items anyway. MOST_ROWS: whose sums are kept beside C. SMALL:
+ * operations of an item at least. FEW: rows that need no panels, and STRIP columns of which go together. */
 enum {
-    DEPTH = 384,
+    DEPTH = 512,
     ROWS = 8 * MR,
     GROUP = 4,
+    WIDEST = 64,
+    ITEMS = 32,
     MOST_ROWS = 16 * ROWS,
     MOST_COLUMNS = 4096,
     SMALL = 1 << 16,

@@ -31,6 +31,8 @@ static void put(void *at, cell_dtype dtype, int64_t i, int value)
 typedef struct Shape {
     int64_t m, n, k;
     int across; /* B is stored by columns */
+    int upright; /* A is */
+    int alone; /* C was nothing before */
 } Shape;
 
 static cell_matrix matrix(cell_dtype dtype, int64_t rows, int64_t cols, int across, int most)
@@ -55,13 +57,15 @@ static int64_t differences(const cell_matrix *x, const cell_matrix *y, int64_t b
     return n;
 }
 
-/* Two of a batch, which add to what C was. */
+/* Two of a batch, which add to what C was unless it was nothing. */
 static void check(Shape s, cell_dtype operands, cell_dtype result)
 {
     enum { STEPS = 3 };
-    cell_gemm_call call = { .m = s.m, .n = s.n, .k = s.k, .batch = 2, .alpha = 1, .beta = 1, .fixed = 2 };
+    cell_gemm_call call = {
+        .m = s.m, .n = s.n, .k = s.k, .batch = 2, .alpha = 1, .beta = !s.alone, .fixed = 2
+    };
     int64_t bytes = 2 * s.m * s.n * (int64_t)cell_dtype_bytes(result);
-    call.a = matrix(operands, s.m, s.k, 0, 3);
+    call.a = matrix(operands, s.m, s.k, s.upright, 3);
     call.b = matrix(operands, s.k, s.n, s.across, 3);
     cell_matrix right = matrix(result, s.m, s.n, 0, 3), start = right, own = right;
     start.data = memcpy(malloc((size_t)bytes), right.data, (size_t)bytes);
@@ -91,17 +95,21 @@ static void check(Shape s, cell_dtype operands, cell_dtype result)
                        cell_dtype_name(result), level, loop ? "in a loop" : "alone", (int)first);
         }
     free((void *)(uintptr_t)call.a.data), free((void *)(uintptr_t)call.b.data);
-    free((void *)(uintptr_t)right.data), free((void *)(uintptr_t)own.data), free((void *)(uintptr_t)start.data);
+    free((void *)(uintptr_t)right.data), free((void *)(uintptr_t)own.data);
+    free((void *)(uintptr_t)start.data);
 }
 
 int main(void)
 {
-    /* 4096 columns and 384 terms are a piece, 6 rows the most that need no panels. */
+    /* 4096 columns, 512 terms and 768 rows are a piece (of few bytes a register fewer rows), 6 rows the most
+     * that need no panels. */
     static const Shape shapes[] = {
-        { 1, 1, 1, 0 },      { 6, 65, 31, 0 },     { 7, 47, 17, 1 },      { 7, 49, 384, 0 },
-        { 8, 97, 385, 1 },   { 33, 100, 769, 0 },  { 65, 24, 40, 1 },     { 1030, 17, 9, 0 },
-        { 8, 4096, 400, 1 }, { 8, 4097, 400, 1 },  { 7, 4200, 390, 0 },   { 8, 8200, 385, 1 },
-        { 3, 4300, 20, 1 },
+        { 1, 1, 1, 0, 0, 0 },      { 6, 65, 31, 0, 0, 0 },    { 7, 47, 17, 1, 0, 1 },
+        { 7, 49, 512, 0, 1, 0 },   { 8, 97, 513, 1, 0, 0 },   { 33, 100, 1025, 0, 1, 1 },
+        { 65, 24, 40, 1, 1, 0 },   { 1030, 17, 9, 0, 0, 0 },  { 8, 4096, 520, 1, 0, 1 },
+        { 8, 4097, 520, 1, 1, 0 }, { 7, 4200, 390, 0, 0, 1 }, { 8, 8200, 385, 1, 0, 0 },
+        { 3, 4300, 20, 1, 0, 0 },  { 130, 129, 33, 0, 0, 1 }, { 769, 64, 514, 1, 0, 1 },
+        { 774, 70, 515, 0, 1, 0 },
     };
     static const cell_dtype types[][2] = {
         { CELL_F32, CELL_F32 }, { CELL_F64, CELL_F64 }, { CELL_BF16, CELL_F32 }, { CELL_F16, CELL_F32 },
