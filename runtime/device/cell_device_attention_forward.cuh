@@ -54,17 +54,19 @@ template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     __device__ __forceinline__ void fetch_keys(const cell_attention<M> &x, int segment, int j, int end,
                                                int stage) const
     {
-        const cell_attention_segment<M> &s = x.segment[M::segments > 1 ? segment : 0];
-        cell_attention_fetch<M, F::threads>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
-                                            cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
+        cell_attention_of_segment(x, segment, [&](const cell_attention_segment<M> &s) {
+            cell_attention_fetch<M, F::threads>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
+                                                cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
+        });
     }
     // Those from element `from` on.
     __device__ __forceinline__ void fetch_values(const cell_attention<M> &x, int segment, int j, int end,
                                                  int stage, int from) const
     {
-        const cell_attention_segment<M> &s = x.segment[M::segments > 1 ? segment : 0];
-        cell_attention_fetch<M, F::threads>(value(stage), s.v, cell_attention_vectors<M>(s.v, x.values),
-                                            cell_attention_key_place<M>(s, s.v), j, end, from, x.values);
+        cell_attention_of_segment(x, segment, [&](const cell_attention_segment<M> &s) {
+            cell_attention_fetch<M, F::threads>(value(stage), s.v, cell_attention_vectors<M>(s.v, x.values),
+                                                cell_attention_key_place<M>(s, s.v), j, end, from, x.values);
+        });
     }
     __device__ __forceinline__ void fetch(const cell_attention<M> &x, int segment, int j, int end, int stage,
                                           int from) const

@@ -502,6 +502,24 @@ template <class M, class F, int Width> struct cell_attention_owned {
 
 // ---- the order of tiles ----
 
+// Calls body(x.segment[segment]) with a number that is known where it is compiled, so that x stays in
+// registers, and what is the same for all calls is known of each segment.
+template <class M, class Body>
+__device__ __forceinline__ void cell_attention_of_segment(const cell_attention<M> &x, int segment, Body body)
+{
+    CELL_UNROLL
+    for (int n = 0; n < M::segments; n++)
+        if (M::segments == 1 || n == segment)
+            body(x.segment[n]);
+}
+
+// The least i that is not negative with `rest` added, of those that an int can be.
+__device__ __forceinline__ int cell_attention_bound(int64_t rest)
+{
+    const int64_t least = -rest, most = 0x7fffffff;
+    return (int)(least < -most ? -most : least > most ? most : least);
+}
+
 // Tiles of `Others` keys that steps [i0, i1) may take, segment by segment.
 template <class M, int Others> struct cell_attention_cursor {
     int i0, i1, segment, j, end;
@@ -534,8 +552,9 @@ template <class M, int Others> struct cell_attention_cursor {
             while (j >= end) {
                 if (++segment >= M::segments)
                     return;
-                const cell_attention_segment<M> &s = x.segment[M::segments > 1 ? segment : 0];
-                j = s.begin, end = s.end;
+                cell_attention_of_segment(x, segment, [&](const cell_attention_segment<M> &s) {
+                    j = s.begin, end = s.end;
+                });
                 if (i0 < i1)
                     M::keys_of(x.uses, segment, i0, i1, j, end);
                 else

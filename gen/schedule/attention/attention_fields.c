@@ -151,10 +151,12 @@ static void print_rows(Kernel *k, const char *field, const Place *x)
         buf_line(k->out, "    %s = %s{ %s, %s, %s, %s, %s };", field, rows, x->at, x->row, x->head,
                  x->element, flag);
         buf_line(k->out, "else");
-        buf_line(k->out, "    %s = %s{ &%s, 0, 0, 0, true };", field, rows,
-                 attention_language(k) == &attention_c
-                     ? "cell_attention_zero"
-                     : k_text(k, "%s_zero", attention_printing(k)->w->facts));
+        /* In CUDA of the same type, which is then known where it is compiled. */
+        if (attention_language(k) == &attention_c)
+            buf_line(k->out, "    %s = %s{ &cell_attention_zero, 0, 0, 0, true };", field, rows);
+        else
+            buf_line(k->out, "    %s = %s{ &%s_zero, 0, 0, 0, %s };", field, rows,
+                     attention_printing(k)->w->facts, flag);
         return;
     }
     buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s };", field, rows, x->at, x->row, x->head, x->element, flag);

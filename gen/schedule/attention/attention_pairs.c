@@ -11,7 +11,7 @@
 const AttentionLanguage attention_cuda = { .unused = "[[maybe_unused]] ",
                                            .real = "Real",
                                            .load = "cell_load<Real>",
-                                           .distance = "int64_t",
+                                           .distance = "int",
                                            .uses = "x.uses.",
                                            .null = "nullptr",
                                            .least = "cell_least",
@@ -271,6 +271,18 @@ static void print_narrow(Kernel *k, int own, int other, const char *rest, const 
         buf_line(k->out, "    %s1 = %s%s(%s0, %s + %s + %d);", name, to->step, to->most, name, most, rest,
                  behind);
     }
+}
+
+const char *attention_room(Kernel *k, const AttentionCondition *x)
+{
+    Room r;
+    if (!room_of(k, x, &r) || r.rows * r.keys > 0)
+        return NULL;
+    const char *sum = r.rows && r.keys ? (r.rows > 0 ? "p.i - p.j" : "p.j - p.i")
+                      : r.rows         ? (r.rows > 0 ? "p.i" : "-p.i")
+                      : r.keys         ? (r.keys > 0 ? "p.j" : "-p.j")
+                                       : "0";
+    return k_text(k, "%s >= cell_attention_bound(%s)", sum, r.rest);
 }
 
 bool attention_is_ranged(Kernel *k, const AttentionCondition *x)

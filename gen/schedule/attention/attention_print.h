@@ -42,6 +42,8 @@ const char *attention_load(Kernel *k, int i);
 /* The element of a table at the pair's place; inside: a condition that it is one of the table, or NULL. */
 const char *attention_table(Kernel *k, int i, const char **inside);
 int attention_term_of(const Kernel *k, int read); /* its number among those that are terms */
+/* In CUDA, a condition on steps alone, in numbers of 32 bits; NULL: it is none such. */
+const char *attention_room(Kernel *k, const AttentionCondition *x);
 /* Is the condition one on steps alone, which has a range for each? */
 bool attention_is_ranged(Kernel *k, const AttentionCondition *x);
 void attention_print_range(Kernel *k, int side); /* 0: narrows [j0, j1), 1: [i0, i1) */

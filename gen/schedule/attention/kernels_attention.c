@@ -90,16 +90,22 @@ static void print_conditions(Kernel *k)
     const AttentionConditions *all = &attention_cut_of(k)->form.conditions;
     open_function(k, "bool", "there", "const cell_attention_pair &p");
     print_pair(k);
-    for (int i = 0; i < all->len; i++) {
-        const AttentionCondition *c = &all->data[i];
-        if (mutate("lost-condition") && i + 1 == all->len)
-            continue;
-        const char *s =
-            c->room ? k_text(k, "%s >= 0", ix_text(&k->printer, c->room)) : expr_text(&k->printer, c->node);
-        buf_line(k->out, "if (!(%s))", s);
-        buf_line(k->out, "    return false;");
-    }
-    buf_line(k->out, "return true;");
+    /* Those on steps without a branch, in front of others. */
+    buf_line(k->out, "bool there = true;");
+    for (int others = 0; others < 2; others++)
+        for (int i = 0; i < all->len; i++) {
+            const AttentionCondition *c = &all->data[i];
+            const char *steps = attention_room(k, c);
+            if ((!steps) != others || (mutate("lost-condition") && i + 1 == all->len))
+                continue;
+            if (steps)
+                buf_line(k->out, "there &= %s;", steps);
+            else if (c->room)
+                buf_line(k->out, "there = there && %s >= 0;", ix_text(&k->printer, c->room));
+            else
+                buf_line(k->out, "there = there && %s;", expr_text(&k->printer, c->node));
+        }
+    buf_line(k->out, "return there;");
     k_close(k);
     print_ranges(k);
     print_tiles(k, false);
