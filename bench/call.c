@@ -50,7 +50,7 @@ static void *take(Call *c, const cell_arg *a, int64_t *sum)
 {
     size_t bytes = (size_t)elements(c, a) * cell_dtype_bytes((cell_dtype)a->dtype);
     void *p = NULL;
-    if (footprint_absent(c->d, a))
+    if (footprint_absent(c->d, a, c->sizes))
         return NULL;
     *sum += (int64_t)bytes;
     check(c, cell_alloc(c->ctx, &p, bytes + 16), "memory for arguments");

@@ -21,16 +21,24 @@ void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes)
         sizes[d->total] += footprint_steps(b, sizes[CELL_SIZE_T]);
 }
 
-int footprint_absent(const cell_desc *d, const cell_arg *a)
+/* The last size, of cells that ask for it. */
+static int64_t steps_before(const cell_desc *d, const int64_t *sizes)
+{
+    return strcmp(d->size_names[d->n_sizes - 1], "t0") == 0 ? sizes[d->n_sizes - 1] : 0;
+}
+
+int footprint_absent(const cell_desc *d, const cell_arg *a, const int64_t *sizes)
 {
     const cell_tensor *x = &d->tensors[a->tensor];
-    return (x->kind == CELL_STATE && strstr(x->name, "_history")) || (a->flags & CELL_ARG_IGNORED);
+    const int history = x->kind == CELL_STATE && strstr(x->name, "_history");
+    const int read = a->role == CELL_ROLE_VALUE && steps_before(d, sizes) > 0;
+    return (history && !read) || (a->flags & CELL_ARG_IGNORED);
 }
 
 static cell_status add(const cell_desc *d, const cell_arg *a, const int64_t *sizes, int64_t *sum)
 {
     int64_t n = 0;
-    if (footprint_absent(d, a))
+    if (footprint_absent(d, a, sizes))
         return CELL_OK;
     cell_status status = cell_arg_elements(d, a, sizes, &n);
     *sum += n * (int64_t)cell_dtype_bytes((cell_dtype)a->dtype);
