@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times PyTorch's attention (cuDNN, FlashAttention, FlexAttention) on the workloads of attention.cu, in its way: medians of calls
-behind each other, caches warm. `attention.py cold`: in bench.c's way, caches cold. Prints one line each. Needs a GPU and PyTorch,
-and for FlexAttention Triton; what a peer cannot take is said, and the rest is measured."""
+"""Times PyTorch's attention (cuDNN, FlashAttention, FlexAttention) on the workloads of
+attention.cu, in its way: medians of calls behind each other, caches warm. `attention.py cold`: in bench.c's way,
+caches cold. Prints one line each. Needs a GPU and PyTorch, and for FlexAttention Triton; what a peer cannot take
+is said, and the rest is measured."""
 import statistics
 import sys
 import torch

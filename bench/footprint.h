@@ -17,8 +17,8 @@ typedef struct Footprint {
 /* Steps of packed sequence b, of at most T: a quarter of them, half, three quarters and all, in turn. */
 int64_t footprint_steps(int64_t b, int64_t T);
 void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes);
-/* Does a call of the benchmarks leave this argument out? Nothing comes behind, and nothing came before but where t0 says so:
- * then the histories are there that the call reads. */
+/* Does a call of the benchmarks leave this argument out? Nothing comes behind, and nothing came before but
+ * where t0 says so: then the histories are there that the call reads. */
 int footprint_absent(const cell_desc *d, const cell_arg *a, const int64_t *sizes);
 cell_status footprint(cell_context *ctx, const cell_desc *d, const int64_t *sizes, Footprint *f);
 /* As the members of a JSON object. */

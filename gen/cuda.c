@@ -214,8 +214,6 @@ const Reason *cuda_sums_stay(const Module *lowered)
     const Reason *why = s->cut(step);
     if (!why)
         why = refuses_packed(step, s);
-    if (!why && !s->pays(step, c->dtype, false))
-        why = reason(lowered, "stored as %s, it was not measured to be faster", dtype_names[c->dtype]);
     return why;
 }
 

@@ -70,10 +70,10 @@ struct Schedule {
     /* Of one that takes cells without a state, whose plans of such a module are for all calls: what is left
      * to do once there is an adjoint. */
     void (*join)(struct Module *m);
-    /* Of a module that it has cut, for tensors stored so: was it measured to be faster than the plan that there
-     * is without it, in the calls that it then takes (`takes`, of a request that is `unasked`; of a schedule
-     * for cells without a state all calls)? in_memory: that plan is kernels for each step, and not one kernel
-     * that walks all of them. */
+    /* Of a module that it has cut, for tensors stored so: was it measured to be faster than the plan for all
+     * calls, in the calls that it then takes (`takes`, of a request that is `unasked`)? in_memory: that plan
+     * is kernels for each step, and not one kernel that walks all of them. Not asked of a schedule for cells
+     * without a state, which is taken wherever it can cut. */
     bool (*pays)(const struct Module *m, int storage, bool in_memory);
 
     /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */

@@ -282,14 +282,6 @@ static const Reason *cut(Module *m)
     return why;
 }
 
-/* Products of 16 bits go by tensor cores as they are. */
-static bool pays(const Module *m, int storage, bool in_memory)
-{
-    (void)m;
-    (void)in_memory;
-    return storage == DT_BF16 || storage == DT_F16;
-}
-
 static void join(Module *m)
 {
     attention_join_histories(m, (AttentionCuts *)(uintptr_t)m->cut);
@@ -303,7 +295,6 @@ const Schedule attention_schedule = { .name = "attention",
                                       .stateless = true,
                                       .cut = cut,
                                       .join = join,
-                                      .pays = pays,
                                       .begin = begin,
                                       .place = place,
                                       .add_walk = add_walk,
