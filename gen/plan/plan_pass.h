@@ -105,8 +105,8 @@ Uses plan_uses(const Plan *p, NodeId array);
 Uses *direction_uses(Plan *p, Direction dir);
 Phasing phasing(Plan *p, Direction dir, const bool *stored);      /* fills the program's phases */
 bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, in this direction */
-bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
-bool in_walk(const Phasing *s, const Read *r);           /* what is read is carried, or computed during the walk */
+bool is_stored(const Phasing *s, NodeId array);    /* by forward, so that backward need not compute it */
+bool in_walk(const Phasing *s, const Read *r);    /* what is read is carried, or computed during the walk */
 bool sums_over_batch(const Plan *p, NodeId array);
 /* of the walk: a kernel's value, or one that an on_chip walk takes */
 bool stands_in_front(const Plan *p, const Program *forward, NodeId array);
