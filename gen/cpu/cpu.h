@@ -21,14 +21,15 @@ typedef struct CpuKernel {
 
 /* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most;
  * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. COLUMNS: of a
- * piece of sums over rows; PAGE: where these are few. */
+ * piece of sums over rows; PAGE: where these are few. TABLES: of a kernel at most. */
 enum {
     CPU_LANES = 16,
     CPU_PIECE = 4096,
     CPU_STRAND = 512,
     CPU_ROWS = 256,
     CPU_COLUMNS = 256,
-    CPU_PAGE = 1024
+    CPU_PAGE = 1024,
+    CPU_TABLES = 16
 };
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
@@ -67,10 +68,27 @@ const Formula *cpu_product(Plan *p, const Poly *const *axes, int n);
  * elements of at most 8 bytes of scratch memory, at the places of `var`. */
 bool cpu_close_lanes(Code *x, KirOpen open, const KirExpr *var);
 
-/* cpu_held.c: decides which values along a row of a ROW group lie in scratch memory (Code.held). loop: per
- * array of the group, in whose loop it is. Gives the bytes of scratch memory for them and for what
- * cpu_close_lanes takes; NULL: none is held. */
-const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop);
+/* Functions of an index in expressions of a ROW group's loops that are the same for all rows of a sequence's
+ * step: where they lie, and whose they are (a row of code_split_row, or -1). */
+typedef struct CpuTable {
+    NodeId id;
+    IndexId along;
+    const KirExpr *place;
+} CpuTable;
+typedef struct CpuTables {
+    CpuTable all[CPU_TABLES];
+    int n;
+    const KirExpr *of;
+} CpuTables;
+
+/* cpu_held.c: decides which values along a row of a ROW group lie in scratch memory (Code.held), and which
+ * functions there. loop: per array of the group, in whose loop it is. Gives the bytes of scratch memory for
+ * them and for what cpu_close_lanes takes; NULL: none is held. */
+const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, CpuTables *tables);
+/* In front of the items; and in an item, for those of another row than the item before: from here on
+ * expressions read them (Code.table). */
+void cpu_begin_tables(Code *x, CpuTables *tables);
+void cpu_fill_tables(Code *x, const CpuTables *tables, const KirExpr *row);
 
 /* cpu_hoist.c: what is the same for all turns of a loop over neighbours, once in front of it. */
 void cpu_hoist(Code *x);

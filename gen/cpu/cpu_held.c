@@ -1,7 +1,9 @@
 /* cpu_held.c: values along a row that a ROW kernel computes once. In comes a group whose item is a row; out
  * go, for values that cost more than a load and that several of its loops would compute, places in the
  * thread's scratch memory: the first loop leaves them there, and those behind it read them. All else is
- * built again where it is used. Scratch memory begins with what cpu_close_lanes takes, 8 bytes for each
+ * built again where it is used. Functions that are the same for all elements of a sequence's step, such as
+ * the silu of a vector that every row is multiplied by, are computed once for all of these (tables). Scratch
+ * memory begins with what cpu_close_lanes takes, 8 bytes for each
  * place of every extent of the group; the rows stand behind that, each at a multiple of 64 bytes. */
 #include "cpu.h"
 #include "ir/ops.h"
@@ -126,32 +128,144 @@ static Extents extents_of(const Holder *h)
     return e;
 }
 
-const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop)
+/* What lies in scratch memory: the next free place, and the bytes so far, NULL while nothing does. */
+typedef struct Layout {
+    const KirExpr *at;
+    const Formula *bytes;
+} Layout;
+
+/* So many numbers. */
+static const KirExpr *placed(const Holder *h, Layout *l, const Poly *n, const char *name)
 {
+    Code *x = h->code;
     Module *m = x->k->p->m;
+    const int each = kir_bytes(code_real(x));
+    const KirType type = kir_global(code_real(x), true);
+    if (!l->bytes) {
+        Extents e = extents_of(h);
+        l->at = code_int(x, 0);
+        l->bytes = formula_const(m, 0);
+        for (; e.n > 0; e.n--) {
+            l->at = code_add(x, l->at, code_mul(x, rounded(x, e.all[e.n - 1]), code_int(x, 8 / each)));
+            l->bytes = formula(m, F_ADD, l->bytes, rounded_bytes(m, e.all[e.n - 1], 8));
+        }
+    }
+    const KirExpr *all = kir_convert(x->kir, type, kir_special(x->kir, KP_SCRATCH, 0));
+    const KirExpr *place = kir_let_as(x->kir, name, type, code_add(x, all, l->at));
+    l->at = code_add(x, l->at, rounded(x, n));
+    l->bytes = formula(m, F_ADD, l->bytes, rounded_bytes(m, n, each));
+    return place;
+}
+
+/* ---- tables */
+
+/* Is it made of what the group does not compute, of one index at most? *any: of that index. */
+static bool is_of_index(const Holder *h, NodeId id, IndexId along, bool *any)
+{
+    const Code *x = h->code;
+    const Node n = *k_node(x->k, id);
+    Read r;
+    if (n.kind == N_CONST)
+        return true;
+    if (n.kind == N_MAP) {
+        bool is = true;
+        for (int i = 0; i < n.nargs; i++)
+            is = is && is_of_index(h, n.args[i], along, any);
+        return is;
+    }
+    if (n.kind == N_REDUCE || n.kind == N_INDEX || n.kind == N_SIZE || !plan_resolve(x->k->p, id, &r) ||
+        r.step || (!r.is_tensor && place_in_group(h, r.id) >= 0))
+        return false;
+    for (int i = 0; i < r.nmap; i++) {
+        IndexId which;
+        if (!ix_is_index(r.map[i], &which) || which != along)
+            return false;
+        *any = true;
+    }
+    return true;
+}
+
+/* Functions in an expression of a loop along an index; not what stands under a condition. */
+static void find_functions(const Holder *h, NodeId id, IndexId along, Layout *l, CpuTables *to)
+{
+    Code *x = h->code;
+    const Node n = *k_node(x->k, id);
+    bool any = false;
+    if (n.kind != N_MAP || n.op == OP_SELECT || n.op == OP_AND || n.op == OP_OR)
+        return;
+    if (n.type == TY_REAL && n.op != OP_DIV && op_table[n.op].cost >= COSTS &&
+        is_of_index(h, id, along, &any) && any) {
+        for (int i = 0; i < to->n; i++)
+            if (to->all[i].id == id)
+                return;
+        if (to->n == CPU_TABLES)
+            return;
+        const char *name = names_fresh(&x->k->locals, "table");
+        const Poly *n_along = x->k->p->m->indices.data[along].extent;
+        to->all[to->n++] = (CpuTable){ id, along, placed(h, l, n_along, name) };
+        return;
+    }
+    for (int i = 0; i < n.nargs; i++)
+        find_functions(h, n.args[i], along, l, to);
+}
+
+static void find_tables(const Holder *h, Layout *l, CpuTables *to)
+{
+    const Code *x = h->code;
+    const Group *g = x->k->g;
+    for (int i = 0; i < g->arrays.len && h->row_axes > 0 && !g->past; i++) {
+        NodeId id = g->arrays.data[i];
+        const Node a = *k_node(x->k, id), body = *k_node(x->k, a.args[0]);
+        if (plan_reduces(x->k->p, id))
+            find_functions(h, body.args[0], body.bound[body.nbound - 1], l, to);
+        else if (a.naxes > h->row_axes)
+            find_functions(h, a.args[0], a.axes[h->row_axes], l, to);
+    }
+}
+
+void cpu_begin_tables(Code *x, CpuTables *tables)
+{
+    if (!tables->n)
+        return;
+    tables->of = kir_mutable(x->kir, names_fresh(&x->k->locals, "of_row"), KT_I64, code_int(x, -1));
+    x->table = arena_alloc(x->kir->arena, sizeof *x->table * (size_t)x->values);
+    x->table_along = arena_alloc(x->kir->arena, sizeof *x->table_along * (size_t)x->values);
+}
+
+void cpu_fill_tables(Code *x, const CpuTables *tables, const KirExpr *row)
+{
+    if (!tables->n)
+        return;
+    KirOpen changed = kir_if(x->kir, code_binary(x, KB_NE, tables->of, row));
+    kir_assign(x->kir, tables->of, row);
+    for (int i = 0; i < tables->n; i++) {
+        const CpuTable *of = &tables->all[i];
+        KirOpen loop;
+        Named named = { 0 };
+        cpu_open_indices(x, &of->along, 1, "i", true, &loop);
+        kir_store(x->kir, code_add(x, of->place, x->index[of->along]), code_value(x, of->id, &named), NULL);
+        code_forget(x, &named);
+        kir_close(x->kir, loop);
+        x->table[of->id] = of->place;
+        x->table_along[of->id] = of->along;
+    }
+    kir_close(x->kir, changed);
+}
+
+/* ---- */
+
+const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, CpuTables *tables)
+{
     const Group *g = x->k->g;
     Holder h = { .code = x, .row_axes = row_axes };
-    int *loops = loops_that_need(&h, loop), bytes = kir_bytes(code_real(x));
-    KirType type = kir_global(code_real(x), true);
-    Extents e = extents_of(&h);
-    const KirExpr *at = code_int(x, 0);
-    const Formula *scratch = NULL;
+    Layout l = { NULL, NULL };
+    int *loops = loops_that_need(&h, loop);
     x->held = arena_alloc(x->kir->arena, sizeof *x->held * (size_t)x->values);
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
-        if (loops[i] < 2 || !is_vector(&h, id) || cost(&h, k_node(x->k, id)->args[0]) < COSTS)
-            continue;
-        if (!scratch)
-            scratch = formula_const(m, 0);
-        for (; e.n > 0; e.n--) {
-            at = code_add(x, at, code_mul(x, rounded(x, e.all[e.n - 1]), code_int(x, 8 / bytes)));
-            scratch = formula(m, F_ADD, scratch, rounded_bytes(m, e.all[e.n - 1], 8));
-        }
-        const KirExpr *all = kir_convert(x->kir, type, kir_special(x->kir, KP_SCRATCH, 0));
-        x->held[id] = kir_let_as(x->kir, k_local(x->k, "row", id), type, code_add(x, all, at));
-        const Poly *n = row_of(x, id, row_axes);
-        at = code_add(x, at, rounded(x, n));
-        scratch = formula(m, F_ADD, scratch, rounded_bytes(m, n, bytes));
+        if (loops[i] >= 2 && is_vector(&h, id) && cost(&h, k_node(x->k, id)->args[0]) >= COSTS)
+            x->held[id] = placed(&h, &l, row_of(x, id, row_axes), k_local(x->k, "row", id));
     }
-    return scratch;
+    find_tables(&h, &l, tables);
+    return l.bytes;
 }

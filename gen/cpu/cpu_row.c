@@ -243,11 +243,14 @@ static void rows(Code *x, int n, const Formula **scratch)
     const KirExpr *item, *element;
     for (int i = 0; i < n; i++)
         axes[i] = x->k->p->m->indices.data[first.axes[i]].extent;
-    *scratch = cpu_hold_rows(x, n, loops_of(x, n));
+    CpuTables tables = { .n = 0 };
+    *scratch = cpu_hold_rows(x, n, loops_of(x, n), &tables);
     const KirExpr *of_row = n ? code_let(x, "elements", code_sizes(x, axes, n)) : code_int(x, 1);
+    cpu_begin_tables(x, &tables);
     KirOpen items = cpu_items(x, &item);
     const KirExpr *row = cpu_divide(x, "row", item, of_row, &element);
     code_split_row(x, row);
+    cpu_fill_tables(x, &tables, row);
     if (n)
         code_split_element(x, first.axes, n, element, "r");
     cpu_keep_axes(x, g->arrays.data[0], n);

@@ -68,6 +68,10 @@ typedef struct Code {
     /* per node: where a kernel on the CPU keeps its values along the row, in the order of its last axis; or
      * NULL */
     const KirExpr **held;
+    /* Per node, of which only one index is free: where a kernel on the CPU keeps its values by that index,
+     * and which it is; table is NULL where nothing is kept. */
+    const KirExpr **table;
+    IndexId *table_along;
     /* of the group's axes, by position: ids are shared and rebound in between */
     const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */

@@ -506,9 +506,23 @@ static const KirExpr *leaf(ExprPrinter *e, NodeId id)
     bug(x->k->p->m->c, "kernels", "a reduction inside an expression");
 }
 
+/* An element of a table that the kernel keeps of the node; NULL: it keeps none, or the element may not be in
+ * it. */
+static const KirExpr *tabled(Code *x, NodeId id)
+{
+    if (!x->table || id >= x->values || !x->table[id] || x->away || x->other_step)
+        return NULL;
+    const IndexId along = x->table_along[id];
+    return x->k->beyond[along] || !x->index[along] ? NULL
+                                                   : kir_element(x->kir, x->table[id], x->index[along]);
+}
+
 static const KirExpr *known(ExprPrinter *e, NodeId id)
 {
     Code *x = e->data;
+    const KirExpr *kept = tabled(x, id);
+    if (kept)
+        return kept;
     for (int i = x->placed.len - 1; i >= 0; i--)
         if (x->placed.data[i].place == id && x->placed.data[i].depth == x->depth)
             return x->places.data[i];
@@ -567,7 +581,7 @@ static void name_shared(Code *x, NodeId id, int *uses, Named *named)
     if (uses[id] < 0)
         return;
     uses[id] = -uses[id];
-    if (n.kind != N_MAP)
+    if (n.kind != N_MAP || tabled(x, id))
         return;
     for (int i = 0; i < n.nargs; i++)
         name_shared(x, n.args[i], uses, named);

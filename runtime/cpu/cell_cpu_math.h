@@ -152,8 +152,12 @@ static inline real cell_hypot(real x, real y)
 {
     return CELL_CPU_LIBM(hypot)(x, y);
 }
+/* A constant exponent of a half is a root, but for zeros below 0 and for -inf: a vector of numbers, and
+ * within half a unit of the last place. */
 static inline real cell_pow(real x, real y)
 {
+    if (__builtin_constant_p(y) && y == (real)0.5)
+        return x == -(real)INFINITY ? (real)INFINITY : cell_sqrt(x + (real)0);
     return CELL_CPU_LIBM(pow)(x, y);
 }
 /* Rounded once, on any machine. */

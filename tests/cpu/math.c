@@ -23,6 +23,15 @@ static wide wide_sigmoid(wide x)
     return 1 / (1 + WIDE(exp)(-x));
 }
 
+static real half_power(real x)
+{
+    return cell_pow(x, (real)0.5);
+}
+static wide wide_half_power(wide x)
+{
+    return WIDE(pow)(x, (wide)0.5);
+}
+
 typedef struct Function {
     const char *name;
     real (*own)(real);
@@ -31,10 +40,15 @@ typedef struct Function {
 } Function;
 
 static const Function functions[] = {
-    { "exp", cell_exp, WIDE(exp), 2 },       { "log", cell_log, WIDE(log), 2 },
-    { "log1p", cell_log1p, WIDE(log1p), 4 }, { "expm1", cell_expm1, WIDE(expm1), 3 },
-    { "tanh", cell_tanh, WIDE(tanh), 4 },    { "erf", cell_erf, WIDE(erf), 3 },
-    { "erfc", cell_erfc, WIDE(erfc), 8 },    { "sigmoid", cell_sigmoid, wide_sigmoid, 4 },
+    { "exp", cell_exp, WIDE(exp), 2 },
+    { "log", cell_log, WIDE(log), 2 },
+    { "log1p", cell_log1p, WIDE(log1p), 4 },
+    { "expm1", cell_expm1, WIDE(expm1), 3 },
+    { "tanh", cell_tanh, WIDE(tanh), 4 },
+    { "erf", cell_erf, WIDE(erf), 3 },
+    { "erfc", cell_erfc, WIDE(erfc), 8 },
+    { "sigmoid", cell_sigmoid, wide_sigmoid, 4 },
+    { "pow of a half", half_power, wide_half_power, 0.51 },
 };
 
 /* Units of the last place between the two; 0 where both are no number, or the same infinity. */

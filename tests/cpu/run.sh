@@ -28,6 +28,7 @@ e79 --dtype f64 --dim N=6 | 1,5,3 2,3,5
 e88 --dtype f32 --dim N=20 --dim V=7 --lengths --reverse | 2,70,5,3
 e88 --dtype f32 --dim N=20 --dim V=7 --set conv=causal --packed | 5,70,5,3 2,3,5,2
 layernorm --dtype bf16 --packed --reverse | 3,4,40
+moneta --dtype f32 --lengths | 2,5,7 3,2,40
 layernorm --dtype f32 | 2,70,1100
 softmax_row --dtype f32 | 2,3,5 9,4,300
 softmax_row --dtype f64 --set weights=modes | 2,3,7
@@ -177,7 +178,8 @@ if [[ -z ${ONLY:-} ]]; then
         CELL_BLAS=none "$work/products" >"$work/products.log"
     count "$work/products.log" products
 fi
-# What several loops over a row read is computed in one of them; functions of params in no step and no row.
+# What several loops over a row read is computed in one of them, what all rows of a step read once for these;
+# functions of params in no step and no row.
 is_computed() { # spec, function of C, times
     local times
     times=$("$build/cellc" emit "$root/specs/$1.cell" --kind cpu | grep -c "$2(")
@@ -186,6 +188,7 @@ is_computed() { # spec, function of C, times
 if [[ -z ${ONLY:-} ]]; then
     is_computed softmax_row cell_exp 1
     is_computed s5 cell_exp_re 2
+    is_computed moneta cell_silu 10
 fi
 # Attention's tiles, and that faults in them are seen: two of those in faults.txt, with FULL=1 all.
 attention() { # type, CELL_CPU_DOUBLE, folders of headers: the program's log
