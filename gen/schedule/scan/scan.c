@@ -168,7 +168,7 @@ bool scan_axes(const Plan *p, NodeId array)
     return inner_of(p, array) > 0;
 }
 
-bool scan_form(const Plan *p, NodeId array)
+int64_t scan_terms(const Plan *p, NodeId array)
 {
     const Node *r = at(p, at(p, array)->args[0]);
     int64_t terms = inner_of(p, array);
@@ -177,7 +177,12 @@ bool scan_form(const Plan *p, NodeId array)
         int64_t n = r->bound[i] < IX_FIRST ? 0 : few(&p->m->indices.data[r->bound[i]].extent, 1, TERMS);
         terms = terms * n > most ? 0 : terms * n;
     }
-    return terms > 0;
+    return terms;
+}
+
+bool scan_form(const Plan *p, NodeId array)
+{
+    return scan_terms(p, array) > 0;
 }
 
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r)

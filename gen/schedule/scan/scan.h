@@ -40,6 +40,8 @@ static inline ScanWalks *scan_walks(const Program *pr)
 Units *scan_units(Module *m, const Reason **why);
 /* scan_axes.c: arrays of a step have the unit's axes in front. */
 void scan_order_axes(Module *m, const Units *units);
+/* Elements of a unit times the terms of a sum, where they are few; else 0. */
+int64_t scan_terms(const Plan *p, NodeId array);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
 bool scan_form(const Plan *p, NodeId array);
 /* The same of its axes alone. */
