@@ -88,6 +88,18 @@ __device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matri
                    (R)cell_chunk_load<M>(v, rows, n / Columns, k0 + n % Columns, extent));
 }
 
+// A gradient of rows from `first` on that do nothing: zeros.
+template <class M, int Threads>
+__device__ __attribute__((noinline)) void cell_chunk_clear(cell_chunk_result to, int64_t first, int64_t steps,
+                                                           int64_t extent)
+{
+    if (!to.at || to.adds)
+        return;
+    CELL_UNROLL_BY(1)
+    for (int64_t n = cell_thread(); n < M::rows * extent && first + n / extent < steps; n += Threads)
+        cell_chunk_put<M>(to, first + n / extent, n % extent, 0);
+}
+
 // Rows of keys from k0 on where a row has a gate for each.
 template <class M> struct cell_chunk_slab;
 
@@ -697,25 +709,47 @@ template <class M> struct cell_chunk_rester {
             else
                 cell_put((Store *)p, v, adds);
         }
-        // Two neighbours; k is even.
-        __device__ __forceinline__ void put(int t, int k, R a, R b) const
+        // Two neighbours, where they go together; k is even.
+        __device__ __forceinline__ void pair(int t, int k, R a, R b) const
         {
             if (t >= lines || k >= left)
                 return;
             unsigned char *const line = at + t * row;
-            if (two && k + 1 < left) {
-                const R pair[2] = { a, b };
-                if (real)
-                    cell_store_vec<2>((R *)line + k, pair);
-                else
-                    cell_store_vec<2>((Store *)line + k, pair);
-                return;
+            const R both[2] = { a, b };
+            if (real)
+                cell_store_vec<2>((R *)line + k, both);
+            else
+                cell_store_vec<2>((Store *)line + k, both);
+        }
+        // The lane's N elements where neighbours do not; place(n, t, k): where element n is. A loop: code that
+        // few calls need would stand between what the others run, and a block fetches that once.
+        template <int N, class Place> __device__ __forceinline__ void each(const R (&v)[N], Place place) const
+        {
+            CELL_UNROLL_BY(1)
+            for (int n = 0; n < N; n++) {
+                int t, k;
+                place(n, t, k);
+                if (t < lines && k < left)
+                    one(at + t * row + k * element, v[n]);
             }
-            one(line + k * element, a);
-            if (k + 1 < left)
-                one(line + (k + 1) * element, b);
         }
     };
+    template <class Tile> __device__ __forceinline__ static void put_tile(const writer &out, Tile &sum)
+    {
+        if (out.two) {
+            sum.pairs([&](int t, int k, R &a, R &b) { out.pair(t, k, a, b); });
+            return;
+        }
+        R all[Tile::down * Tile::along * 4];
+        CELL_UNROLL
+        for (int n = 0; n < Tile::down * Tile::along * 4; n++)
+            all[n] = sum.x[n / 4 / Tile::along][n / 4 % Tile::along][n % 4];
+        out.each(all, [](int n, int &t, int &k) {
+            const int i = n / 4 / Tile::along, j = n / 4 % Tile::along;
+            t = Tile::there(i, j) ? Tile::block(i) * B + cell_lane() / 4 + n % 4 / 2 * 8 : C;
+            k = Tile::column(j) + cell_lane() % 4 * 2 + n % 2;
+        });
+    }
     __device__ __forceinline__ writer writes(const cell_chunk_result &to, int64_t k0, int64_t extent) const
     {
         constexpr int most = K > V ? K : V;
@@ -727,7 +761,8 @@ template <class M> struct cell_chunk_rester {
                  to.element * size,
                  to.real,
                  to.adds,
-                 to.element == 1 && !to.adds && row % (2 * size) == 0 && (uintptr_t)at % (unsigned)(2 * size) == 0,
+                 to.element == 1 && !to.adds && there % 2 == 0 && row % (2 * size) == 0 &&
+                     (uintptr_t)at % (unsigned)(2 * size) == 0,
                  !to.at ? 0 : (int)(left < C ? left : C),
                  (int)(there < most ? there : most) };
     }
@@ -738,10 +773,12 @@ template <class M> struct cell_chunk_rester {
         if (to.number.at)
             sum.row_sums(known_sums(n), [&](int t, int v, R s) { return s * known_vector(n, t, v0 + v); });
         const writer out = writes(to.vector, v0, x.values);
-        sum.pairs([&](int t, int v, R &a, R &b) {
+        sum.pairs([&](int t, int, R &a, R &b) {
             const R by = known_number(n)[t];
-            out.put(t, v, a * by, b * by);
+            a *= by;
+            b *= by;
         });
+        put_tile(out, sum);
     }
 
     __device__ void make_known(int n, int64_t v0)
@@ -1048,7 +1085,7 @@ template <class M> struct cell_chunk_rester {
             sum.add(scores(f, n), column_part(n), 0, C, [](int t, int s) { return s <= t; });
         }
         const writer out = writes(reader_result(f).vector, k0, x.keys);
-        sum.pairs([&](int t, int k, R &a, R &b) { out.put(t, k, a, b); });
+        put_tile(out, sum);
     }
 
     __device__ void make_column(int n, int k0)
@@ -1075,7 +1112,7 @@ template <class M> struct cell_chunk_rester {
             sum.add(scores(f, n).across(), reader_part(f), 0, C, [](int s, int t) { return s <= t; });
         }
         const writer out = writes(g.column[n].vector, k0, x.keys);
-        sum.pairs([&](int t, int k, R &a, R &b) { out.put(t, k, a, b); });
+        put_tile(out, sum);
     }
 
     // ---- the gradient of one gate a row ----
@@ -1182,23 +1219,29 @@ template <class M> struct cell_chunk_rester {
         sum_states(k0);
     }
 
-    // f times pre and c times suf, with their numbers.
+    // f times pre and c times suf, with their numbers: 16 bytes of each vector at a time.
     __device__ void scale_vectors()
     {
+        constexpr int words = K / each, some = each < 4 ? each : 4;
         CELL_UNROLL_BY(1)
-        for (int i = 0; i < readers + additions; i++) {
-            const matrix from = reader_part(i), to = scaled(i);
-            CELL_UNROLL_BY(4)
-            for (int n = cell_thread(); n < C * (K / 2); n += threads) {
-                const int t = n / (K / 2), k = n % (K / 2) * 2;
+        for (int n = cell_thread(); n < C * words; n += threads) {
+            const int t = n / words, k = n % words * each;
+            CELL_UNROLL
+            for (int i = 0; i < readers + additions; i++) {
+                const bool front = i < readers && before(i), none = front && lead(t) % B == 0;
+                const int row = front && !none ? lead(t) - 1 : t; // whose gate is the window's last
                 const R by = number(i)[t];
-                R two[2];
-                cell_load_vec<2>(two, from.place(t, k));
+                R v[each];
+                cell_load_vec<each>(v, reader_part(i).place(t, k));
                 CELL_UNROLL
-                for (int e = 0; e < 2; e++)
-                    two[e] *=
-                        by * (i < readers ? front_window(t, k + e, before(i)) : (R)suf()[t * line + k + e]);
-                cell_store_vec<2>(to.place(t, k), two);
+                for (int at = 0; at < each; at += some) {
+                    R window[some];
+                    cell_load_vec<some>(window, (i < readers ? pre() : suf()) + (row * line + k + at));
+                    CELL_UNROLL
+                    for (int e = 0; e < some; e++)
+                        v[at + e] *= none ? by : by * window[e];
+                }
+                cell_store_vec<each>(scaled(i).place(t, k), v);
             }
         }
     }
@@ -1317,12 +1360,8 @@ template <class M> struct cell_chunk_rester {
     // Of a chunk without rows.
     __device__ void clear(const cell_chunk_gradient &to, int64_t extent)
     {
-        for (int64_t n = cell_thread(); n < C * extent; n += threads)
-            if (to.vector.at && rows.first + n / extent < x.steps)
-                cell_chunk_put<M>(to.vector, rows.first + n / extent, n % extent, 0);
-        for (int t = cell_thread(); t < C; t += threads)
-            if (to.number.at && rows.first + t < x.steps)
-                cell_chunk_put<M>(to.number, rows.first + t, 0, 0);
+        cell_chunk_clear<M, threads>(to.vector, rows.first, x.steps, extent);
+        cell_chunk_clear<M, threads>(to.number, rows.first, x.steps, 1);
     }
     __device__ void clear_all()
     {

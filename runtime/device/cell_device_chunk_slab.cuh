@@ -480,7 +480,8 @@ template <class M> struct cell_chunk_slab {
             CELL_UNROLL
             for (int j = 0; j < along; j++) {
                 const R a = gradient[j][h * 2], b = gradient[j][h * 2 + 1];
-                out.put(t, key(j), a * by, b * by);
+                if (out.two)
+                    out.pair(t, key(j), a * by, b * by);
                 if (numbers) {
                     R two[2];
                     cell_load_vec<2>(two, rest.reader_part(i).place(t, key(j)));
@@ -496,6 +497,16 @@ template <class M> struct cell_chunk_slab {
                 at[0] = (R)at[0] + sum;
             }
         }
+        if (out.two)
+            return;
+        R all[along * 4];
+        CELL_UNROLL
+        for (int n = 0; n < along * 4; n++)
+            all[n] = gradient[n / 4][n % 4] * (R)rest.number(i)[row() + n % 4 / 2 * 8];
+        out.each(all, [&](int n, int &t, int &k) {
+            t = row() + n % 4 / 2 * 8;
+            k = key(n / 4) + n % 2;
+        });
     }
     __device__ __forceinline__ void put_gates()
     {
