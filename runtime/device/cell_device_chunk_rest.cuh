@@ -721,8 +721,9 @@ template <class M> struct cell_chunk_rester {
             else
                 cell_store_vec<2>((Store *)line + k, both);
         }
-        // The lane's N elements where neighbours do not; place(n, t, k): where element n is. A loop: code that
-        // few calls need would stand between what the others run, and a block fetches that once.
+        // The lane's N elements where neighbours do not; place(n, t, k): where element n is. A loop:
+        // code that few calls need would stand between what the others run, and a block fetches that
+        // once.
         template <int N, class Place> __device__ __forceinline__ void each(const R (&v)[N], Place place) const
         {
             CELL_UNROLL_BY(1)

@@ -62,7 +62,8 @@ static bool reads_with_walk(const Phasing *s, NodeId array)
 }
 
 /* Beside walks in chunks, vectors over their values are for kernels that have rows of them: a thread would
- * read them element by element, far from its neighbours' (mLSTM's gradient of the output gate: 12 ms for 0.1). */
+ * read them element by element, far from its neighbours' (mLSTM's gradient of the output gate: 12 ms for
+ * 0.1). */
 static bool is_short(const Plan *p, NodeId id)
 {
     return !p->schedule->cut || scan_terms(p, id) <= scan_state_elements(p);
