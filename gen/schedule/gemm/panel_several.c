@@ -226,6 +226,8 @@ static const Reason *take_groups(const Plan *p, const Program *pr, Panel *w)
         Group *g = &pr->groups.data[i];
         if (g->phase != PHASE_DURING)
             continue;
+        if (g->kind != G_MAP && g->kind != G_GEMM)
+            return panel_beside(p, g);
         const Node *a = at(p, g->arrays.data[0]);
         if (g->kind == G_GEMM && (g->arrays.len != 1 || (g->need.len > 0 && !g->always)))
             return reason_of(m, sum_of(p, g),
