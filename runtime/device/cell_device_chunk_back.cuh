@@ -146,10 +146,11 @@ template <class M> struct cell_chunk_back_plain {
             rows_sum.add(stage.across(), cotangent[r], 0, C, [](int s, int t) { return s <= t; });
         }
         rows_sum.store(correction);
-        rows_sum.each([&](int t, int v, R &sum_of) {
-            if (g.corrections && first + v < x.values)
-                cell_store(g.corrections + (rows.first / C * x.values + first + v) * C + t, sum_of);
-        });
+        if (g.corrections)
+            rows_sum.each([&](int t, int v, R &sum_of) {
+                if (first + v < x.values)
+                    cell_store(g.corrections + (rows.first / C * x.values + first + v) * C + t, sum_of);
+            });
     }
 
     // dS += A' b of keys k0 to k0 + slab
@@ -172,10 +173,11 @@ template <class M> struct cell_chunk_back_plain {
         from = x.records + chunk * record::bytes;
         cell_barrier();
         sum.store(state);
-        sum.each([&](int k, int v, R &s) {
-            if (g.ends && k < x.keys && first + v < x.values)
-                cell_store(g.ends + (chunk * x.values + first + v) * x.keys + k, s);
-        });
+        if (g.ends)
+            sum.each([&](int k, int v, R &s) {
+                if (k < x.keys && first + v < x.values)
+                    cell_store(g.ends + (chunk * x.values + first + v) * x.keys + k, s);
+            });
         for (int r = 0; r < M::reads; r++)
             cell_chunk_stage<Part, C, V>(cotangent[r], [&](int t, int v) -> R {
                 return cell_chunk_load<M>(g.cotangent[r], rows, t, first + v, x.known_values());
