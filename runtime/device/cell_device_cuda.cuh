@@ -565,6 +565,9 @@ __device__ __forceinline__ void cell_inbox_wait(cell_inbox &b)
                                      : "memory"));
     b.phase ^= 1;
     __syncwarp(CELL_FULL_MASK);
+#ifdef CELL_SHOW_BLOCK_BARRIER // racecheck does not follow what other blocks send (tests/ladder/gpu.sh)
+    __syncthreads();
+#endif
 }
 
 // 16 bytes to p of the block `rank`, where b counts them; p and b are this block's own.
