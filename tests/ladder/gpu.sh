@@ -3,7 +3,8 @@
 # no GPU; ARCH, e.g. sm_90, must be the same) are taken as they are. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or
 # cellc), NVCC or nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0:
 # without compute-sanitizer; tools, default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances,
-# default those in f32, some in bf16, panels, and products in one kernel with others). Out: what failed, and the sum as the last line.
+# default those in f32, some in bf16, panels, and products in one kernel with others). Out: what failed, and the
+# sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -59,8 +60,8 @@ sanitize_one() {
     local dir=$1 name=$2 tool=$3 sizes log program
     log=$dir/$name/log.$tool program=$dir/$name/ladder.cuda
     # What is read between the arrival at a cluster's barrier and the wait for it, racecheck takes for a race with what
-    # was written before the barrier in front of that one. So it does with what is read before a value is sent to an
-    # inbox and written behind the wait for all blocks' values. Behind each wait it is shown a barrier of the block. That
+    # was written before the barrier in front of that one. So it does with what is read before a value is sent
+    # to an inbox and written behind the wait for all blocks' values. Behind each wait it is shown a barrier. That
     # also hides what a read in the gap may meet behind the wait: the emulator's race detector, which knows the blocks
     # of a cluster and both halves of their barrier, is what looks at that (tests/emulator, tests/mutation).
     if [[ $tool == racecheck ]] && grep -q 'cell_cluster_\|cell_columns<' "$dir/$name"/*.cu; then
@@ -85,7 +86,8 @@ if [[ $tools == 0 ]] || ! command -v compute-sanitizer >/dev/null; then
     echo "compute-sanitizer: $([[ $tools == 0 ]] && echo "left out, as asked" || echo "not found")"
 else
     start=$SECONDS
-    some=$(grep -E "${SANITIZE_ONLY:-_f32|(e79_tile|e88_tile|lstm_gemm)_bf16|_panel|_fused_waves}" <<<"$names" | grep -v _large)
+    some='_f32|(e79_tile|e88_tile|lstm_gemm)_bf16|_panel|_fused_waves'
+    some=$(grep -E "${SANITIZE_ONLY:-$some}" <<<"$names" | grep -v _large)
     for name in $some; do
         [[ -x $dir/$name/ladder.cuda ]] || continue
         for tool in $tools; do
