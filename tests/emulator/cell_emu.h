@@ -9,7 +9,8 @@
  *
  * Environment: CELL_EMU_SEED (a number, default 1) chooses the orders; CELL_EMU_SMEM is the shared memory
  * that a block may have, in bytes (default 232448: 227 KB); CELL_EMU_STACK the bytes of stack per thread
- * (default 262144).
+ * (default 262144); CELL_EMU_TRACES=0 leaves the calls that led to an error out of what AddressSanitizer
+ * reports, which makes switches between threads cheaper.
  */
 #ifndef CELL_EMU_H
 #define CELL_EMU_H

@@ -124,11 +124,15 @@ struct Carving {
     size_t used; // bytes that the GPU's layout uses up to its end
 };
 
-// The last accesses to two bytes of shared memory.
+// The last accesses to two bytes of shared memory. A read is clock << 6 | lane (32: several lanes). Where one
+// warp alone has read since the last write, which is most often so, its read is here; else those of warps
+// `first` to `last` are in Block::readers.
 struct ShadowCell {
     uint32_t write_clock = 0; // 0: never written
+    uint32_t read = 0;        // 0: not read since
     uint16_t writer = 0;      // thread of the cluster
     uint16_t pending = 0;     // cp.asyncs that have not landed
+    uint16_t first = 0, last = 0; // warps of the cluster
 };
 
 struct Block {
@@ -145,7 +149,8 @@ struct Block {
     size_t capacity = 0; // bytes behind smem, gaps included
     std::map<size_t, Carving> carvings;
     std::vector<ShadowCell> shadow;
-    std::vector<uint32_t> readers; // per cell and warp of the cluster: clock << 6 | lane (32: several lanes)
+    std::unique_ptr<uint32_t[]> readers; // per cell and warp of the cluster, where several warps have read
+    size_t readers_room = 0;             // numbers that fit there
 };
 
 // Clocks order accesses: a warp's clock counts its synchronisations; ordered[w][v] says that accesses of warp
@@ -174,18 +179,28 @@ struct Launch {
     Fiber main;
     Thread *current = nullptr;
     std::vector<Thread *> ready;
+    Thread *next = nullptr; // runs next, drawn ahead
     std::vector<Thread *> polling;
     int live = 0; // threads that have not ended
     std::vector<std::unique_ptr<Cluster>> clusters;
 };
 
-extern __thread Launch *emu_launch;
+// Read in every call of a kernel: not by a function, which AddressSanitizer would look at besides.
+extern __thread Launch *emu_launch __attribute__((tls_model("initial-exec")));
 
 // cell_emu_fiber.cc
 void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)());
 void fiber_destroy(Fiber *fiber);
 void fiber_switch(Fiber *from, Fiber *to);
 void fiber_entered(); // first thing in a new fiber
+// Has the processor fetch what a switch to it reads.
+inline void fiber_expect(const Fiber *fiber)
+{
+    const char *at = (const char *)fiber->sp;
+    __builtin_prefetch(at);
+    __builtin_prefetch(at + 64);
+    __builtin_prefetch(at + 128);
+}
 
 // cell_emu_launch.cc
 uint64_t emu_random(Launch *launch);

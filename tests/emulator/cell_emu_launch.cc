@@ -45,7 +45,7 @@ void cell_emu_set_seed(uint64_t seed)
     launch->seed = seed;
 }
 
-static Thread *take_ready(Launch *launch)
+static Thread *draw_ready(Launch *launch)
 {
     const size_t n = launch->ready.size();
     if (n == 0)
@@ -54,6 +54,19 @@ static Thread *take_ready(Launch *launch)
     Thread *thread = launch->ready[i];
     launch->ready[i] = launch->ready[n - 1];
     launch->ready.pop_back();
+    return thread;
+}
+
+// One of those that can run. Where there are many, whose stacks are more than the processor keeps near, the
+// one behind it is drawn too, so that its stack is on the way from memory meanwhile. Of few, that
+// would leave out orders in which a thread runs as soon as it is woken.
+static Thread *take_ready(Launch *launch)
+{
+    enum { kMany = 2 * kLanes };
+    Thread *thread = launch->next ? launch->next : draw_ready(launch);
+    launch->next = launch->ready.size() > kMany ? draw_ready(launch) : nullptr;
+    if (launch->next)
+        fiber_expect(&launch->next->fiber);
     return thread;
 }
 
@@ -100,7 +113,7 @@ static bool wake_pollers(Launch *launch)
 static void run_ready(Launch *launch)
 {
     while (launch->live > 0) {
-        if (launch->ready.empty() && !wake_pollers(launch))
+        if (!launch->next && launch->ready.empty() && !wake_pollers(launch))
             emu_fail_stuck();
         launch->current = take_ready(launch);
         fiber_switch(&launch->main, &launch->current->fiber);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "cell_emu_device.h"
 #include "cell_emu_internal.h"
 
@@ -57,7 +59,6 @@ void emu_shared_reset(Block *block, size_t smem_bytes)
     poison(block->smem, block->capacity);
     block->carvings.clear();
     block->shadow.clear();
-    block->readers.clear();
 }
 
 static void grow_shadow(Block *block, size_t end)
@@ -65,8 +66,15 @@ static void grow_shadow(Block *block, size_t end)
     const size_t cells = (end + kCell - 1) / kCell;
     if (block->shadow.size() >= cells)
         return;
+    const size_t warps = (size_t)block->cluster->warps, needed = cells * warps;
+    if (block->readers_room < needed) {
+        const size_t room = needed + needed / 2;
+        std::unique_ptr<uint32_t[]> wider(new uint32_t[room]);
+        std::copy_n(block->readers.get(), block->shadow.size() * warps, wider.get());
+        block->readers.swap(wider);
+        block->readers_room = room;
+    }
     block->shadow.resize(cells);
-    block->readers.resize(cells * (size_t)block->cluster->warps);
 }
 
 // The first thread lays the array out; the others must come to the same.
@@ -149,78 +157,129 @@ static void describe(const Block *block, size_t offset, char *text, size_t bytes
 }
 
 struct Access {
-    Cluster *cluster;
-    Block *block; // whose memory
-    Thread *thread;
-    int warp; // of the cluster
-    int me;   // thread of the cluster
+    Block *block;        // whose memory
+    const Thread *thread;
+    const uint32_t *row; // what comes before the access: Cluster::ordered
+    int warp;            // of the cluster
+    int me;              // thread of the cluster
+    uint32_t clock() const { return row[warp]; }
 };
 
-static void check_writer(const Access &a, const ShadowCell &cell, size_t offset, const char *did)
+static uint32_t *readers_of(const Access &a, size_t index)
+{
+    const size_t warps = (size_t)a.block->cluster->warps;
+    return &a.block->readers[index * warps];
+}
+
+static inline void check_writer(const Access &a, const ShadowCell &cell, size_t index, const char *did)
 {
     if (cell.write_clock == 0 || cell.writer == a.me)
         return;
-    if (a.cluster->row(a.warp)[cell.writer / kLanes] <= cell.write_clock)
-        fail_race(a.block, offset, cell.writer, "wrote", did);
+    if (a.row[cell.writer / kLanes] <= cell.write_clock)
+        fail_race(a.block, index * kCell, cell.writer, "wrote", did);
 }
 
-static void check_readers(const Access &a, const uint32_t *readers, size_t offset)
+static inline void check_reader(const Access &a, int warp, uint32_t read, size_t index)
 {
-    const uint32_t *row = a.cluster->row(a.warp);
-    for (int w = 0; w < a.cluster->warps; w++) {
-        const uint32_t clock = readers[w] >> 6, lane = readers[w] & 63;
-        if (clock == 0 || row[w] > clock || (w == a.warp && (int)lane == a.thread->lane()))
-            continue;
-        const int other = w * kLanes + (lane == kSeveralLanes ? (a.thread->lane() + 1) % kLanes : (int)lane);
-        fail_race(a.block, offset, other, "read", "wrote");
+    const uint32_t clock = read >> 6, lane = read & 63;
+    if (clock == 0 || a.row[warp] > clock || (warp == a.warp && (int)lane == a.thread->lane()))
+        return;
+    const int other = warp * kLanes + (lane == kSeveralLanes ? (a.thread->lane() + 1) % kLanes : (int)lane);
+    fail_race(a.block, index * kCell, other, "read", "wrote");
+}
+
+static inline void note_read(const Access &a, uint32_t *read)
+{
+    const uint32_t clock = a.clock(), lane = (uint32_t)a.thread->lane();
+    const bool same = *read >> 6 == clock && (*read & 63) != lane;
+    *read = clock << 6 | (same ? (uint32_t)kSeveralLanes : lane);
+}
+
+// The read of a warp that is not the only one since the last write. Rows are not cleared before: what lies
+// outside of `first` to `last` does not count.
+static void note_among_several(const Access &a, ShadowCell &cell, size_t index)
+{
+    uint32_t *reads = readers_of(a, index);
+    const int w = a.warp;
+    if (cell.first == cell.last)
+        reads[cell.first] = cell.read;
+    if (w < cell.first) {
+        memset(reads + w, 0, (size_t)(cell.first - w) * sizeof *reads);
+        cell.first = (uint16_t)w;
+    } else if (w > cell.last) {
+        memset(reads + cell.last + 1, 0, (size_t)(w - cell.last) * sizeof *reads);
+        cell.last = (uint16_t)w;
     }
+    note_read(a, &reads[w]);
 }
 
-static void note_read(const Access &a, uint32_t *reader)
+static inline void read_cell(const Access &a, ShadowCell &cell, size_t index)
 {
-    const uint32_t clock = a.cluster->clock(a.warp), lane = (uint32_t)a.thread->lane();
-    const bool same = *reader >> 6 == clock && (*reader & 63) != lane;
-    *reader = clock << 6 | (same ? (uint32_t)kSeveralLanes : lane);
-}
-
-static void touch_cell(const Access &a, size_t cell_index, bool write, bool same_value)
-{
-    ShadowCell &cell = a.block->shadow[cell_index];
-    uint32_t *readers = &a.block->readers[cell_index * (size_t)a.cluster->warps];
-    const size_t offset = cell_index * kCell;
-    if (cell.pending)
-        emu_fail("cp.async: thread %d %s shared memory that a copy is still on its way to", a.thread->index,
-                 write ? "writes" : "reads");
-    if (!write) {
-        check_writer(a, cell, offset, "read");
-        note_read(a, &readers[a.warp]);
+    check_writer(a, cell, index, "read");
+    if (cell.read && (cell.first != a.warp || cell.last != a.warp)) {
+        note_among_several(a, cell, index);
         return;
     }
-    if (!same_value)
-        check_writer(a, cell, offset, "wrote");
-    check_readers(a, readers, offset);
-    cell.write_clock = a.cluster->clock(a.warp);
-    cell.writer = (uint16_t)a.me;
-    memset(readers, 0, (size_t)a.cluster->warps * sizeof *readers);
+    note_read(a, &cell.read);
+    cell.first = cell.last = (uint16_t)a.warp;
 }
 
-static void touch(Block *block, const void *p, size_t bytes, bool write, bool same_value)
+static inline void write_cell(const Access &a, ShadowCell &cell, size_t index, bool same_value)
 {
-    Thread *t = self();
-    Access a{t->block->cluster, block, t, emu_cluster_warp(t), 0};
-    a.me = a.warp * kLanes + t->lane();
+    if (!same_value)
+        check_writer(a, cell, index, "wrote");
+    if (cell.read && cell.first == cell.last) {
+        check_reader(a, cell.first, cell.read, index);
+    } else if (cell.read) {
+        const uint32_t *reads = readers_of(a, index);
+        for (int w = cell.first; w <= cell.last; w++)
+            check_reader(a, w, reads[w], index);
+    }
+    cell.read = 0;
+    cell.write_clock = a.clock();
+    cell.writer = (uint16_t)a.me;
+}
+
+[[noreturn]] static void fail_pending(const Access &a, bool write)
+{
+    emu_fail("cp.async: thread %d %s shared memory that a copy is still on its way to", a.thread->index,
+             write ? "writes" : "reads");
+}
+
+static inline void touch(Block *block, const void *p, size_t bytes, bool write, bool same_value)
+{
+    const Thread *t = self();
+    const int warp = emu_cluster_warp(t);
+    const Access a{block, t, t->block->cluster->row(warp), warp, warp * kLanes + t->lane()};
     const size_t offset = (size_t)((const unsigned char *)p - block->smem);
     if (offset >= block->capacity || (offset + bytes - 1) / kCell >= block->shadow.size())
         emu_fail("access to shared memory that no array lies in");
-    for (size_t c = offset / kCell; c <= (offset + bytes - 1) / kCell; c++)
-        touch_cell(a, c, write, same_value);
+    for (size_t c = offset / kCell; c <= (offset + bytes - 1) / kCell; c++) {
+        ShadowCell &cell = block->shadow[c];
+        if (cell.pending)
+            fail_pending(a, write);
+        if (write)
+            write_cell(a, cell, c, same_value);
+        else
+            read_cell(a, cell, c);
+    }
+}
+
+// Whether a write leaves what is there. AddressSanitizer's memcmp would check both sides once more.
+static inline bool same_bytes(const void *p, const void *value, size_t bytes)
+{
+    const unsigned char *x = (const unsigned char *)p, *y = (const unsigned char *)value;
+    unsigned char differs = 0;
+    for (size_t i = 0; i < bytes; i++)
+        differs |= (unsigned char)(x[i] ^ y[i]);
+    return differs == 0;
 }
 
 void cell_emu_read(const void *p, size_t bytes) { touch(self()->block, p, bytes, false, false); }
 
 void cell_emu_write(const void *p, const void *value, size_t bytes)
 {
-    touch(self()->block, p, bytes, true, memcmp(p, value, bytes) == 0);
+    touch(self()->block, p, bytes, true, same_bytes(p, value, bytes));
 }
 
 // The place of p in the shared memory of another block of the cluster.
@@ -239,7 +298,7 @@ unsigned char *cell_emu_remote(const void *p, int rank, size_t bytes, const void
     if ((size_t)(there - target->smem) / kCell >= target->shadow.size())
         emu_fail("block %d of the cluster has not carved its shared memory: a cluster barrier is missing",
                  rank);
-    touch(target, there, bytes, value != nullptr, value && memcmp(there, value, bytes) == 0);
+    touch(target, there, bytes, value != nullptr, value && same_bytes(there, value, bytes));
     return there;
 }
 

@@ -115,7 +115,8 @@ fi
 [[ -z ${AS:-} ]] || exit 0
 times >"$dir/took"                    # of its processes so far: user and system, in the second line
 # shellcheck disable=SC2086
-LADDER_DECIDED=${LADDER_DECIDED:-1} ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
+LADDER_DECIDED=${LADDER_DECIDED:-1} ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 \
+    CELL_BACKEND=$BACKEND CELL_EMU_TRACES=${EMU_REPORT:-0} timeout "${LIMIT:-300}" \
     "$dir/ladder.$BACKEND" $sizes >"$log" 2>&1
 rc=$?
 times >>"$dir/took"
