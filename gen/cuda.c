@@ -436,8 +436,3 @@ CpuChoice cpu_choice(const Module *lowered, const char *name)
         x.plan = cpu_plan_by(program, name, schedule_plain(stateless));
     return x;
 }
-
-Plan *cpu_plan(const Module *lowered, const char *name)
-{
-    return cpu_choice(lowered, name).plan;
-}

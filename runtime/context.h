@@ -49,7 +49,8 @@ struct cell_context {
     uint64_t clock;
     int verbose;      /* CELL_VERBOSE: 1 says what is unusual, 2 waits for and times every operation */
     int graph_warned; /* a failed capture was reported */
-    const cell_desc *smaller_said; /* the instance of which it was last said that it runs in less memory */
+    const cell_desc *said[64]; /* plans of which it was said how they run: in less memory, on the CPU */
+    int n_said;
 };
 
 /* CELL_OK if ctx is a context of this copy of the runtime. */

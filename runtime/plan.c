@@ -73,6 +73,18 @@ static int takes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes)
     return cell_eval_in(&scope, desc->takes, 1, &yes, &ctx->error) == CELL_OK && yes;
 }
 
+/* Whether it was said already how these plans run; from here on it was. Of more than 64 nothing is said. */
+static int was_said(cell_context *ctx, const cell_desc *desc) {
+    enum { ROOM = sizeof ctx->said / sizeof *ctx->said };
+    for (int i = 0; i < ctx->n_said; i++)
+        if (ctx->said[i] == desc)
+            return 1;
+    if (ctx->n_said == ROOM)
+        return 1;
+    ctx->said[ctx->n_said++] = desc;
+    return 0;
+}
+
 /* Why the device runs another form than the one for any call. */
 static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *taken) {
     int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
@@ -88,11 +100,12 @@ static void say_other(cell_context *ctx, const cell_desc *all, const cell_desc *
 /* The plans for the CPU, or, where the library has none, those whose reference is called. */
 static const cell_desc *for_cpu(cell_context *ctx, const cell_desc *desc)
 {
-    if (!desc->cpu && ctx->verbose && ctx->smaller_said != desc)
+    int says = ctx->verbose && !was_said(ctx, desc);
+    if (says && desc->cpu)
+        fprintf(stderr, "cell: %s: on the CPU, %s\n", desc->key, desc->cpu->how ? desc->cpu->how : "?");
+    else if (says)
         fprintf(stderr, "cell: %s: the library has no kernels for the CPU: taking the reference\n",
                 desc->key);
-    if (!desc->cpu)
-        ctx->smaller_said = desc;
     return desc->cpu ? desc->cpu : desc;
 }
 
@@ -106,10 +119,8 @@ static const cell_desc *for_call(cell_context *ctx, const cell_desc *desc, const
             return form;
     while (desc->next && !takes(ctx, desc, sizes))
         desc = desc->next;
-    if (desc != all && ctx->verbose && ctx->smaller_said != desc)
+    if (desc != all && ctx->verbose && !was_said(ctx, desc))
         say_other(ctx, all, desc);
-    if (desc != all)
-        ctx->smaller_said = desc;
     return desc;
 }
 

@@ -382,7 +382,10 @@ static void print_cell(Inspect *in, const cell_desc *d)
         printf("  kernels    none\n");
     }
     if (*cpu_levels(in, d))
-        printf("  CPU        %d kernels, for %s\n", d->cpu->n_kernels, cpu_levels(in, d));
+        printf("  CPU        %d kernels, for %s\n             %s\n", d->cpu->n_kernels, cpu_levels(in, d),
+               d->cpu->how ? d->cpu->how : "?");
+    else
+        printf("  CPU        none: there the plain C runs\n");
     printf("  plain C    %s\n",
            d->ref_forward ? d->ref_backward ? "forward and backward" : "forward" : "none");
 }
@@ -475,6 +478,8 @@ static void json_cell(Inspect *in, const cell_desc *d, const int64_t *sizes, Buf
     text_member(b, "walk", d->n_kernels ? d->how : NULL);
     buf_f(b, ", ");
     text_member(b, "cpu", *cpu_levels(in, d) ? cpu_levels(in, d) : NULL);
+    buf_f(b, ", ");
+    text_member(b, "cpu_walk", d->cpu ? d->cpu->how : NULL);
     buf_f(b, ", \"block_memory\": %lld, \"reference\": %s", (long long)d->block_memory,
           d->ref_forward ? "true" : "false");
     for (int i = 0; sizes && i < N_MEMORIES; i++) {

@@ -9,6 +9,8 @@
 /* p: as plan_make gave it. lowered: the module that it is of, as it comes from the front end. */
 /* explain_summary.c: about ten lines, for a person that writes cells. */
 void explain_summary(const Plan *p, const Module *lowered, Buf *out);
+/* What the plan for the CPU is, and why it is none of the faster kinds that it might be. */
+const char *explain_cpu(const Module *lowered, const CpuChoice *x);
 /* Its rows, a label and words each; a row without a label goes on with the one before. */
 Table explain_rows(const Plan *p, const Module *lowered);
 /* Its words on the schedule, the work of a step and the memory. */

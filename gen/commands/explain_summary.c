@@ -209,17 +209,22 @@ static void put_stay(const Explain *e, const Module *lowered, Sums sums, Table *
                   NULL);
 }
 
-/* What a plan for the CPU is, and why it is none of the faster kinds that it might be. */
-static const char *cpu_words(const Explain *e, const Module *lowered, Sums sums)
+const char *explain_cpu(const Module *lowered, const CpuChoice *x)
 {
-    const CpuChoice x = cpu_choice(lowered, e->m->name);
-    const Schedule *s = x.plan ? x.plan->schedule : NULL;
-    const char *words = s ? intern_f(e->c, "%s: %s", s->name, s->what_on_cpu) : "nothing: the reference runs";
-    if (x.not_cut && sums != SUMS_NONE)
-        words = intern_f(e->c, "%s; not %s: %s", words, schedule_that_cuts(true)->name,
-                         reason_words(e->m, x.not_cut));
-    if (x.not_walked)
-        words = intern_f(e->c, "%s; not %s: %s", words, x.refused->name, reason_words(e->m, x.not_walked));
+    Compiler *c = lowered->c;
+    const int said = c->diags.len;
+    Module *step = x->not_cut ? compile_lowered(lowered, step_passes) : NULL;
+    Attentions sums = { 0 };
+    if (step)
+        attention_find(step, &sums);
+    c->diags.len = said;
+    const Schedule *s = x->plan ? x->plan->schedule : NULL;
+    const char *words = s ? intern_f(c, "%s: %s", s->name, s->what_on_cpu) : "nothing: the reference runs";
+    if (sums.len)
+        words = intern_f(c, "%s; not %s: %s", words, schedule_that_cuts(true)->name,
+                         reason_words(lowered, x->not_cut));
+    if (x->not_walked)
+        words = intern_f(c, "%s; not %s: %s", words, x->refused->name, reason_words(lowered, x->not_walked));
     return words;
 }
 
@@ -233,7 +238,8 @@ static Table summary_of(const Explain *e, const Module *lowered)
     put_refusals(e, &t);
     const Sums sums = put_forms(e, compile_lowered(lowered, step_passes), &t);
     put_stay(e, lowered, sums, &t);
-    table_row(e->c, &t, "on a CPU", cpu_words(e, lowered, sums), NULL);
+    const CpuChoice cpu = cpu_choice(lowered, e->m->name);
+    table_row(e->c, &t, "on a CPU", explain_cpu(lowered, &cpu), NULL);
     if (at_once)
         table_row(e->c, &t, "in parallel", at_once, NULL);
     if (by_step)

@@ -8,6 +8,7 @@
 #include "base/say.h"
 #include "commands.h"
 #include "emit/emit.h"
+#include "explain.h"
 #include "generate.h"
 #include "launch/interface.h"
 #include "options.h"
@@ -94,9 +95,12 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
 
 bool generate_cpu(Generated *g)
 {
-    g->cpu = cpu_plan(g->lowered, g->m->name);
-    if (g->cpu)
+    const CpuChoice x = cpu_choice(g->lowered, g->m->name);
+    g->cpu = x.plan;
+    if (g->cpu) {
+        g->cpu->how = explain_cpu(g->lowered, &x);
         g->cpu->m->cell = g->m->cell;
+    }
     return g->cpu != NULL;
 }
 

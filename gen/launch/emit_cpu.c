@@ -150,7 +150,7 @@ void emit_cpu(Plan *p, const char *name, Buf *out)
                       .reserve = n_reserve ? "reserve_buffers" : NULL,
                       .n_kernels = e.kernels.len,
                       .n_reserve = n_reserve,
-                      .how = emit_schedule_words(p) };
+                      .how = p->how };
     emit_host_description(m, &plan, intern_f(m->c, "%s_cpu_description", name), out);
     buf_f(out, "#endif\n");
 }

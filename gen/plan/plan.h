@@ -361,6 +361,7 @@ struct Plan {
                                    * 1 + the axis that counts distances; else 0. NULL: there are none */
     IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
     int short_window;             /* so many distances are few: values over them lie in memory */
+    const char *how;              /* of a plan for the CPU: how it goes there, in words (explain_cpu) */
     bool passes;                  /* a softmax over the past goes in one pass */
     bool plain_past;              /* values over the past are made where they are read, however many read
                                    * them */
@@ -443,7 +444,6 @@ typedef struct CpuChoice {
     const Schedule *refused;
 } CpuChoice;
 CpuChoice cpu_choice(const Module *lowered, const char *name);
-Plan *cpu_plan(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
 const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */

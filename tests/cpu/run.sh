@@ -115,7 +115,7 @@ compile() { # object, flags, source
 }
 
 instance() { # spec, options, sizes
-    local spec=$1 options=$2 sizes=$3 cell rough= symbols= part
+    local spec=$1 options=$2 sizes=$3 cell rough= symbols= part how
     dir=$work/$(tr -c 'a-zA-Z0-9\n' '_' <<<"$spec $options")
     mkdir -p "$dir"
     # shellcheck disable=SC2086
@@ -143,7 +143,14 @@ instance() { # spec, options, sizes
     # shellcheck disable=SC2086
     LADDER_DECIDED=$((${#FULL} == 0)) CELL_BACKEND=cpu timeout 300 $on "$dir/ladder" $sizes >"$dir/ladder.log" 2>&1
     # shellcheck disable=SC2086
-    timeout 300 $on "$dir/threads" $sizes >"$dir/threads.log" 2>&1
+    CELL_VERBOSE=1 timeout 300 $on "$dir/threads" $sizes >"$dir/threads.log" 2>&1
+    # shellcheck disable=SC2086
+    "$build/cellc" explain "$root/specs/$spec.cell" $options 2>/dev/null >"$dir/explained"
+    how=$(sed -n 's/^  on a CPU  *//p' "$dir/explained") # its first line, where it takes several
+    if [[ -z $how ]] || ! grep -qF "on the CPU, $how" "$dir/threads.log"; then
+        echo "FAIL $spec $options: CELL_VERBOSE=1 does not say as cellc explain does: $how"
+        ((failed++))
+    fi
 }
 
 # shellcheck source=tests/count.sh

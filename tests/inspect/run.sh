@@ -66,6 +66,8 @@ expect 2 "--cpu takes portable, native or none, not 'mine'" "$cellc" build "$spe
 expect 0 "" "$cellc" build "$spec" --no-cuda --cpu native -o "$dir/native"
 expect 0 "CPU        " "$cellc" inspect "$dir/native/libleak.so"
 says "kernels, for "
+how=$("$cellc" explain "$spec" | sed -n 's/^  on a CPU  *//p') # its first line, where it takes several
+says "             ${how:-cellc explain says nothing of the CPU}"
 expect 0 '"cpu": null' "$cellc" inspect "$both" --json
 
 # ---- the same numbers as the library's functions give
