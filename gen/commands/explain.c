@@ -189,6 +189,16 @@ static void put_long(const Explain *e, const Plan *p)
     put_lines(e, &p->reasons, 4);
 }
 
+/* The plan for calls of few steps, with a product for each param. */
+static void put_short(const Explain *e, const Plan *p)
+{
+    Buf when = { .arena = e->m->arena };
+    formula_words(p->m, p->request->when, &when);
+    put_paragraph(
+        intern_f(e->c, "where %s, so that laying params together takes longer than what it saves: products "
+                       "with the params as they are", when.data), 2, e->out);
+}
+
 static void put_schedule(const Explain *e)
 {
     buf_f(e->out, "schedule %s: %s\n", e->p->schedule->name, e->p->schedule->what);
@@ -198,6 +208,8 @@ static void put_schedule(const Explain *e)
     for (const Plan *p = e->p->other; p; p = p->other)
         if (p->calls == CALLS_LONG)
             put_long(e, p);
+        else if (p->calls == CALLS_SHORT)
+            put_short(e, p);
         else if (p->calls == CALLS_FEW)
             put_roomy(e, p);
         else
@@ -871,7 +883,8 @@ static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, co
     double n = b->elements ? explain_size_at(e->m, bytes, sizes) : 0;
     if (b->parts)
         return parts_at(e, b, sizes);
-    return b->per_steps ? n * (double)((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
+    const int64_t chunks = b->per_steps ? (sizes[ATOM_T] + b->per_steps - 1) / b->per_steps : 1;
+    return n * (double)chunks;
 }
 
 static double mib(double bytes)

@@ -163,6 +163,8 @@ static const Plan *put_plans(Asked *a)
                                     p->interval);
         if (p->calls == CALLS_LONG)
             what = intern_f(c, "for calls of several steps, schedule %s", p->schedule->name);
+        if (p->calls == CALLS_SHORT)
+            what = "for calls of few steps: products with the params apart";
         a->scope.m = p->m;
         if (put_form(a, what, form_takes_call(p), taken != NULL) && !taken)
             taken = p;

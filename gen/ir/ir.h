@@ -179,6 +179,8 @@ struct Module {
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
+    int fewer; /* products that these take the place of, without themselves */
+    const Poly *laid; /* elements of the matrices that are made for them in each call */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
     struct Marks **marks;         /* those that no walk has (marks.c) */

@@ -416,6 +416,16 @@ static NodeId matrix_of(Pass *s, const Stack *k, const int *blocks, int n)
     return param >= 0 ? param : laid_together(s, k, blocks, n);
 }
 
+/* Elements of a matrix that is made in each call. */
+static const Poly *elements_made(Module *m, NodeId matrix)
+{
+    const Node *n = at(m, matrix);
+    const Poly *all = poly_const(m, n->kind == N_ARRAY);
+    for (int i = 0; i < n->naxes; i++)
+        all = poly_mul(m, all, extent(m, n->axes[i]));
+    return all;
+}
+
 static void stack_from(Pass *s, int of)
 {
     Module *m = s->m;
@@ -449,7 +459,11 @@ static void stack_from(Pass *s, int of)
         for (int b = 0; b < n; b++)
             if (all->data[i].stack == s->stacks.len && all->data[i].key == all->data[blocks[b]].key)
                 all->data[i].first = all->data[blocks[b]].first;
-    m->stacked += k.matrix >= 0;
+    if (k.matrix >= 0) {
+        m->stacked++;
+        m->fewer += n - 1;
+        m->laid = poly_add(m, m->laid, elements_made(m, k.matrix));
+    }
     vec_push(m->arena, &s->stacks, k);
 }
 
@@ -535,6 +549,7 @@ void stack_products(Module *m)
     if (m->stack == STACK_NONE)
         return;
     int nodes = m->nodes.len;
+    m->laid = poly_const(m, 0);
     s.product_of = arena_alloc(m->arena, sizeof *s.product_of * (size_t)(nodes + 1));
     find_products(&s);
     for (int i = 0; i < s.products.len; i++)

@@ -187,7 +187,7 @@ int emit_find_histories(Plan *p, HistoryKernel *out)
 /* A plan for certain calls takes the kernels of those printed before it, where they have the same text. */
 static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
 {
-    return p->calls != CALLS_ANY && (!kernel->data || strstr(cuda->data, kernel->data));
+    return p->calls != CALLS_ANY && (!kernel->data || (cuda->data && strstr(cuda->data, kernel->data)));
 }
 
 static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
@@ -316,6 +316,8 @@ static const char *calls_words(const Plan *p)
 {
     if (p->calls == CALLS_LONG)
         return "of several steps";
+    if (p->calls == CALLS_SHORT)
+        return "of few steps";
     if (p->calls == CALLS_MANY)
         return intern_f(p->m->c, "with more than %d blocks for each of the GPU's multiprocessors", CROWD);
     return p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)

@@ -22,12 +22,14 @@ static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *
     return x;
 }
 
-/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at
+/* Is it of few steps; or has it at most as many blocks that walk as the device has multiprocessors, or holds clusters of at
  * once; or more than CROWD on each? */
 const Formula *form_takes_call(const Plan *p)
 {
     Module *m = p->m;
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = has_memory(p);
+    if (p->calls == CALLS_SHORT)
+        return formula_and(m, takes, p->request->when);
     if (p->schedule->takes)
         return formula_and(m, takes, p->schedule->takes(p));
     const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));

@@ -193,7 +193,7 @@ static void line_plan(Reader *r)
     if (!p->schedule)
         fail(r, "there is no such schedule");
     expect(r, "calls");
-    p->calls = (Calls)read_choice(r, plan_calls_words, "any, few, many or long");
+    p->calls = (Calls)read_choice(r, plan_calls_words, "any, few, many, long or short");
     expect(r, "dtype");
     p->dtype = (Dtype)read_choice(r, ir_dtypes, "a type");
     expect(r, "compute");

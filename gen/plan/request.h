@@ -10,8 +10,10 @@
 
 /* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are
  * no more than the GPU has multiprocessors, or more than CROWD on each; or for those of several steps
- * (Schedule.cut). */
-typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY, CALLS_LONG } Calls;
+ * (Schedule.cut); or for those of so few steps that laying params together for one product (ir/stacked.c)
+ * takes longer than a product for each. */
+typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY, CALLS_LONG, CALLS_SHORT } Calls;
+struct Formula;
 
 typedef struct Request {
     Dtype dtype;                  /* storage of inputs, params and outputs */
@@ -23,6 +25,7 @@ typedef struct Request {
     bool one_block;               /* there are no clusters of blocks */
     bool cpu; /* for the CPU: no products of parts, no kernels of several groups */
     Calls calls;                  /* the calls that it is for */
+    const struct Formula *when;   /* CALLS_SHORT: which these are */
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
     bool unasked; /* the schedule cuts the step (Schedule.cut) and is not forced: it is for
                                    * calls where it pays, and for cells where it does */

@@ -84,6 +84,10 @@ static void find_walks(Plan *p)
     const Reason *why[2];
     for (int d = 0; d < 2; d++)
         p->program[d].walks = plan_alloc(p, sizeof(GemmWalks), 1);
+    if (p->calls == CALLS_SHORT) {
+        put_time_first(p);
+        return;
+    }
     panel_find(p, why);
     if (!walks(p))
         put_time_first(p);
