@@ -295,12 +295,11 @@ static bool is_better(const Plan *p, const Plan *first)
 }
 
 /* Which products of one vector and several params are better one. Without a state, products are for so many
- * rows that a copy of the params gains nothing. Nor does a walk on chip gain, whose backward then keeps
- * other values: E79 takes 0.71 ms both ways with its four projections apart, 0.95 with one. */
+ * rows that a copy of the params gains nothing. */
 static Stacking stacking_of(const Plan *p)
 {
     const Schedule *s = p->schedule;
-    return s->stateless || s->on_chip ? STACK_NONE : s->per_unit ? STACK_INPUTS : STACK_ALL;
+    return s->stateless ? STACK_NONE : s->on_chip ? STACK_FETCHED : s->per_unit ? STACK_INPUTS : STACK_ALL;
 }
 
 /* Says no more what was said from there on, up to there. */
@@ -333,13 +332,14 @@ static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Mo
     return p;
 }
 
-/* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an H200: an
- * LSTM's step of 4096 units, B 1, 0.28 ms with a copy of 268 MB, 0.13 with six products more; of 1024, B 16, 0.046
- * with 17 MB, 0.056). */
+/* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an
+ * H200: an LSTM's step of 4096 units, B 1, 0.28 ms with a copy of 268 MB, 0.13 with six products more; of
+ * 1024, B 16, 0.046 with 17 MB, 0.056). */
 enum { PRODUCT_COST = 6 << 20 };
 
-/* For calls of so few steps that the copies take longer than the products that they save: the cell with its params
- * apart, as it was planned before. NULL where no call is. */
+/* For calls of so few steps that the copies take longer than the products that they save: the cell with
+ * its params apart, as it was planned before. NULL where no call is, or a walk would stand in the text
+ * once more. */
 static Plan *plan_short(const Module *apart, const Module *stacked, const Plan *first)
 {
     Compiler *c = apart->c;
@@ -348,10 +348,11 @@ static Plan *plan_short(const Module *apart, const Module *stacked, const Plan *
     const Poly *saved = poly_const(m, (int64_t)stacked->fewer * PRODUCT_COST);
     int said = c->diags.len, errors = c->errors;
     Request request = *first->request;
-    if (copied->is_const && copied->value < saved->value)
+    if (first->schedule->on_chip || (copied->is_const && copied->value < saved->value))
         return NULL;
     request.calls = CALLS_SHORT;
-    request.when = formula(m, F_LE, formula_size(m, poly_mul(m, saved, poly_dim(m, ATOM_T))), formula_size(m, copied));
+    request.when =
+        formula(m, F_LE, formula_size(m, poly_mul(m, saved, poly_dim(m, ATOM_T))), formula_size(m, copied));
     Plan *p = plan_once(apart, first->m->name, &request);
     c->diags.len = said; /* it was said of the first one */
     c->errors = errors;

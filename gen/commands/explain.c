@@ -195,8 +195,11 @@ static void put_short(const Explain *e, const Plan *p)
     Buf when = { .arena = e->m->arena };
     formula_words(p->m, p->request->when, &when);
     put_paragraph(
-        intern_f(e->c, "where %s, so that laying params together takes longer than what it saves: products "
-                       "with the params as they are", when.data), 2, e->out);
+        intern_f(e->c,
+                 "where %s, so that laying params together takes longer than what it saves: products "
+                 "with the params as they are",
+                 when.data),
+        2, e->out);
 }
 
 static void put_schedule(const Explain *e)

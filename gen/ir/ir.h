@@ -153,8 +153,10 @@ typedef struct RootRow {
 } RootRow;
 extern const RootRow root_table[ROOT_COUNT];
 
-/* Which vectors' products with several params are made one: those that depend on no state; all. */
-typedef enum { STACK_NONE, STACK_INPUTS, STACK_ALL } Stacking;
+/* Which vectors' products with several params are made one: those that depend on no state, of whole
+ * params, if what a walk on chip fetches of them begins at whole vectors; those that depend on no state;
+ * all. */
+typedef enum { STACK_NONE, STACK_FETCHED, STACK_INPUTS, STACK_ALL } Stacking;
 
 struct Module {
     Compiler *c;

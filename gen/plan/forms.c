@@ -22,8 +22,8 @@ static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *
     return x;
 }
 
-/* Is it of few steps; or has it at most as many blocks that walk as the device has multiprocessors, or holds clusters of at
- * once; or more than CROWD on each? */
+/* Is it of few steps; or has it at most as many blocks that walk as the device has multiprocessors, or
+ * holds clusters of at once; or more than CROWD on each? */
 const Formula *form_takes_call(const Plan *p)
 {
     Module *m = p->m;

@@ -29,8 +29,11 @@
 
 const char *plan_suffix(Calls calls)
 {
-    static const char *const suffix[] = { [CALLS_ANY] = "", [CALLS_FEW] = "_roomy", [CALLS_MANY] = "_crowded",
-                                          [CALLS_LONG] = "_chunks", [CALLS_SHORT] = "_apart" };
+    static const char *const suffix[] = { [CALLS_ANY] = "",
+                                          [CALLS_FEW] = "_roomy",
+                                          [CALLS_MANY] = "_crowded",
+                                          [CALLS_LONG] = "_chunks",
+                                          [CALLS_SHORT] = "_apart" };
     return suffix[calls];
 }
 

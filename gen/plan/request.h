@@ -25,7 +25,7 @@ typedef struct Request {
     bool one_block;               /* there are no clusters of blocks */
     bool cpu; /* for the CPU: no products of parts, no kernels of several groups */
     Calls calls;                  /* the calls that it is for */
-    const struct Formula *when;   /* CALLS_SHORT: which these are */
+    const struct Formula *when; /* CALLS_SHORT: which these are */
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
     bool unasked; /* the schedule cuts the step (Schedule.cut) and is not forced: it is for
                                    * calls where it pays, and for cells where it does */

@@ -112,17 +112,17 @@ done
 
 # ---- params apart, or stacked
 
-# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk, of which the
-# general one (with the weights of its products) may be any other; the
-# operations of a step, and of what is done for all steps the products, each with a number. Beside a walk on
-# chip (tile) those stay apart, since there one product was slower (docs/fast-cells.md).
+# Beside what is done once and what copies the gradients: the schedule, and the kernels that walk, of which
+# the general one (with the weights of its products) may be any other; the operations of a step, and of what
+# is done for all steps the products, each with a number; the sums of a step of a walk on chip, which are
+# more where backward does not find saved what it wants.
 kernels() {
     grep -E '^schedule |^ +one kernel walks' "$1" | grep -v ', with the weights of'
     grep -oE 'one kernel walks the [a-z]+ steps' "$1" | sort -u
-    awk '/^schedule tile/ { on_chip = 1 }
-         /^(forward|backward): operations/ { direction = $1; table = 1; next }
+    grep -oE '[a-z]+_walk: [0-9]+ reductions in [0-9]+ levels' "$1" | sort -u
+    awk '/^(forward|backward): operations/ { direction = $1; table = 1; next }
          /^ +line +value/ { table = 0 }
-         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || ($3 == "product" && !on_chip)) {
+         table && $1 ~ /^[0-9]+$/ && ($2 == "during" || $3 == "product") {
              n[direction " " $2 " " $3]++
          }
          END { for (what in n) print what, n[what] }' "$1"

@@ -508,7 +508,8 @@ static ScanWalk *walk_of(const Plan *p, const Program *pr, const char *kind)
 {
     ScanWalk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (ScanWalk){ .units = p->units->units };
-    w->kernel = intern_f(p->m->c, "%s_%s_%s", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd", kind);
+    w->kernel = intern_f(p->m->c, "%s_%s_%s%s", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd", kind,
+                         p->calls == CALLS_SHORT ? plan_suffix(p->calls) : "");
     return w;
 }
 

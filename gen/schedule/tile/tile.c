@@ -780,12 +780,36 @@ static Walk assume(Module *m, const Request *request, const Trial *trial, Direct
     return w;
 }
 
+static void mark_values(const Module *m, NodeId id, bool *marks)
+{
+    if (id < 0 || marks[id])
+        return;
+    marks[id] = true;
+    for (int i = 0; i < m->nodes.data[id].nargs; i++)
+        mark_values(m, m->nodes.data[id].args[i], marks);
+}
+
+/* What forward computes. Where an operand of a product was rounded, what is made of it was made once more,
+ * behind the adjoint. */
+static bool *forward_values(const Module *m)
+{
+    bool *marks = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        mark_values(m, m->roots.data[t].next, marks);
+        mark_values(m, m->roots.data[t].output, marks);
+    }
+    memset(marks, true, (size_t)m->forward_nodes);
+    return marks;
+}
+
 /* Forward arrays that depend on a state and are at most vectors on the chip. */
-static bool *small_arrays(Tile *t)
+static bool *small_arrays(Tile *t, const bool *forward)
 {
     Module *m = t->m;
     bool *small = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
-    for (NodeId id = 0; id < m->forward_nodes; id++) {
+    for (NodeId id = 0; id < m->nodes.len; id++) {
+        if (!forward[id])
+            continue;
         const Node *n = &m->nodes.data[id];
         int rank = n->naxes;
         bool taken[TILE_MAX_AXES] = { false };
@@ -809,8 +833,10 @@ void tile_saved(Module *m, const Request *request, const Trial *trial, bool *sav
     Tile *t = tile_new(&w);
     if (t->refused || !m->has_grad)
         return;
-    w = assume(m, &narrow, trial, BACKWARD, small_arrays(t));
+    const bool *forward = forward_values(m);
+    w = assume(m, &narrow, trial, BACKWARD, small_arrays(t, forward));
     t = tile_new(&w);
+    t->in_forward = forward;
     Step *s = arena_alloc(m->arena, sizeof *s);
     s->t = t;
     s->kind = STEP_ADJOINT;
@@ -832,7 +858,7 @@ static bool saves_too_many(Tile *t)
 {
     Module *m = t->m;
     int n = m->nodes.len;
-    if (!m->has_grad || count(small_arrays(t), n) <= MOST_ARRAYS)
+    if (!m->has_grad || count(small_arrays(t, forward_values(m)), n) <= MOST_ARRAYS)
         return false;
     bool *saved = arena_alloc(m->arena, (size_t)n + 1);
     tile_saved(m, t->w->request, t->w->trial, saved);

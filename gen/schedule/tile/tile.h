@@ -156,6 +156,8 @@ typedef struct Tile {
     int real_bytes;
     bool fast;
     int old_nodes;                /* of_node covers these */
+    const bool
+        *in_forward; /* per old node, where it is looked for what backward wants saved: forward computes it */
     bool *is_out;                 /* per original node */
     int *state_of_next;           /* per original node: 1 + the state whose next value it is, or 0 */
     Vec(WantClass) classes;

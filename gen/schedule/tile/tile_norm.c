@@ -331,6 +331,25 @@ static Role other_side(Role r)
     return r == ROLE_ROW ? ROLE_COL : ROLE_ROW;
 }
 
+/* Is it a product of two matrices: of factors that vary over two of three bound indices each? */
+static bool multiplies_matrices(const Step *s, const Node *body)
+{
+    int all = 0;
+    if (body->kind != N_MAP || body->op != OP_MUL)
+        return false;
+    for (int k = 0; k < body->naxes; k++)
+        all += extent(s, body->axes[k])->is_const;
+    for (int i = 0; i < 2; i++) {
+        Node factor = node(s, body->args[i]);
+        int own = 0;
+        for (int k = 0; k < factor.naxes; k++)
+            own += extent(s, factor.axes[k])->is_const;
+        if (own != 2)
+            return false;
+    }
+    return all == 3;
+}
+
 /* Gives each index of a reduction's body its role: what registers demand first, then what the vectors
  * suggest, then extents. */
 static bool assign_roles(Step *s, const Node *sum, NodeId body, Role *out)
@@ -355,6 +374,13 @@ static bool assign_roles(Step *s, const Node *sum, NodeId body, Role *out)
             found = take(s, n.axes[k], ROLE_PAR + p, &out[k], taken);
         found = found || take(s, n.axes[k], ROLE_COL, &out[k], taken) ||
                 take(s, n.axes[k], ROLE_ROW, &out[k], taken);
+        if (!found && multiplies_matrices(s, &n)) {
+            tile_refuse_of(
+                s->t, sum,
+                "its sum multiplies a matrix of the step by another matrix, and a kernel that has the "
+                "states on chip multiplies them by vectors");
+            return false;
+        }
         if (!found) {
             tile_refuse_of(s->t, sum,
                            "a sum inside the step runs over an index (`%s`) that is no axis of the state",
@@ -600,8 +626,7 @@ static NodeId norm(Norm *x, NodeId id)
 static bool saveable(const Tile *t, NodeId id)
 {
     Node n = t->m->nodes.data[id];
-    return id < t->m->forward_nodes && n.kind == N_ARRAY && (n.dep & DEP_STATE) &&
-           tile_stored(t->adjoint, id);
+    return t->in_forward[id] && n.kind == N_ARRAY && (n.dep & DEP_STATE) && tile_stored(t->adjoint, id);
 }
 
 static void mark_saved(Norm *x, NodeId id, bool *seen, bool *saved)
