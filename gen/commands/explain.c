@@ -593,6 +593,8 @@ Cost explain_sum(const Explain *e, Direction d)
     const Cost *costs = cost_of_groups(e->p, g);
     for (int i = 0; i < g->groups.len; i++)
         sum = cost_sum(e->p, sum, costs[i]);
+    if (e->p->schedule->walk_flops)
+        sum.flops = poly_add(e->m, sum.flops, e->p->schedule->walk_flops(e->p, g));
     return sum;
 }
 

@@ -115,6 +115,8 @@ struct Schedule {
     /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for
      * them. */
     void (*find_walks)(struct Plan *p);
+    /* Flops of those kernels per sequence and step, which are in no group; no hook: there are none such. */
+    const struct Poly *(*walk_flops)(const struct Plan *p, const struct Program *pr);
     bool (*has_tiles)(const struct Program *pr);  /* do these need instructions of sm_90a? No hook: they do
                                                    * not */
 

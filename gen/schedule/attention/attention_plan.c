@@ -4,6 +4,7 @@
 #include "../../../runtime/cell_attention_sizes.h"
 #include "attention_plan.h"
 #include "emit/emit.h"
+#include "ir/marks.h"
 #include "plan/plan_pass.h"
 #include "schedule/schedule.h"
 
@@ -287,6 +288,42 @@ static void join(Module *m)
     attention_join_histories(m, (AttentionCuts *)(uintptr_t)m->cut);
 }
 
+/* ---- what it costs */
+
+/* Operators on reals of an expression, each node once. */
+static int operators(const Module *m, NodeId id, Marks *seen)
+{
+    const Node *n = &m->nodes.data[id];
+    if (!marks_first(seen, id))
+        return 0;
+    int count = n->kind == N_MAP && n->type == TY_REAL && n->op != OP_SELECT && n->op != OP_STOP;
+    for (int i = 0; i < n->nargs; i++)
+        count += operators(m, n->args[i], seen);
+    return count;
+}
+
+/* Of each pair of a step and a place of the sum, those that conditions exclude among them. Forward: q . k, the
+ * score, its exponential and what goes with that, the weight times the value. Backward: the product with q
+ * and that of dy with the value twice, for rows and for keys; from these, gradients of q, k and v. */
+static const Poly *walk_flops(const Plan *p, const Program *pr)
+{
+    enum { SOFTMAX = 4, ADJOINT = 8 };
+    Module *m = p->m;
+    const AttentionCuts *cuts = attention_cuts(m);
+    const Poly *sum = poly_const(m, 0);
+    for (int i = 0; i < cuts->len; i++) {
+        const AttentionCut *c = &cuts->data[i];
+        Marks *seen = marks_begin(m);
+        int score = operators(m, c->score, seen);
+        marks_end(seen);
+        int pair = pr->dir == FORWARD ? 2 * c->keys + 2 * c->values + score + SOFTMAX
+                                      : 8 * c->keys + 6 * c->values + 2 * score + ADJOINT;
+        const Poly *pairs = poly_mul(m, poly_mul(m, c->heads, c->group), c->form.distances);
+        sum = poly_add(m, sum, poly_mul(m, pairs, poly_const(m, pair)));
+    }
+    return sum;
+}
+
 const Schedule attention_schedule = { .name = "attention",
                                       .what =
                                           "sums over the past with weights made of products with an earlier "
@@ -299,6 +336,7 @@ const Schedule attention_schedule = { .name = "attention",
                                       .place = place,
                                       .add_walk = add_walk,
                                       .find_walks = find_walks,
+                                      .walk_flops = walk_flops,
                                       .print_walks = attention_print,
                                       .print_cpu = attention_print_cpu,
                                       .stage = attention_stage };
