@@ -28,6 +28,12 @@ def x_of(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(4))
 
 
+def close(a, b):
+    """Of a call and its pieces: products of other sizes may add up in another order. Up to 12 terms, and up to 6 steps that
+    hand on what they have: 72 roundings of 6e-8."""
+    return bool((abs(a - b) <= 5e-6 * abs(b).max()).all())
+
+
 # ---- sizes
 
 def test_sizes_by_position():
@@ -66,10 +72,10 @@ def test_state_by_position():
     first, state = lstm(x[:, :4])
     for given in (state, tuple(state), list(state), state._asdict()):
         rest, last = lstm(x[:, 4:], given)
-        assert torch.equal(torch.cat([first, rest], 1), y) and torch.equal(last.c, c) and torch.equal(last.h, h)
+        assert close(torch.cat([first, rest], 1), y) and close(last.c, c) and close(last.h, h)
     assert torch.equal(lstm(x, None)[0], y) and torch.equal(lstm(x, (None, None))[0], y)
     one, last = lstm.step(x[:, 4], state)
-    assert torch.equal(lstm.step(x[:, 5], last)[0], y[:, 5]) and torch.equal(one, y[:, 4])
+    assert close(lstm.step(x[:, 5], last)[0], y[:, 5]) and close(one, y[:, 4])
     with pytest.raises(cellc.TypeMismatch, match="lstm: the state was given twice, by position and as state="):
         lstm(x, state, state=state)
     with pytest.raises(cellc.ShapeError, match="lstm: 2 inputs were given; wanted 1: x"):        # two states, so no state
@@ -89,7 +95,7 @@ def test_state_behind_several_inputs():
     with pytest.raises(cellc.ShapeError, match="wanted 2 inputs: a, b; b is missing|1 inputs were given; wanted 2"):
         cell(a)
     call = cellc.op(TWO)
-    assert torch.equal(call(a, b, cell.W, h)[0], want) and torch.equal(call.step(a[:, 0], b[:, 0], cell.W, h)[0], want[:, 0])
+    assert torch.equal(call(a, b, cell.W, h)[0], want) and close(call.step(a[:, 0], b[:, 0], cell.W, h)[0], want[:, 0])
     none = cellc.load("swiglu")()                                  # no states: what generic code hands on is taken
     g, u = x_of(2, 3, 4), x_of(2, 3, 4)
     y, state = none(g, u)
@@ -112,7 +118,7 @@ def test_state_of_functions_by_position(framework):
     params, x = lstm.init(first, 5, 7), np.asarray(x_of(2, 6, 5).numpy())
     y, state = lstm(params, x)
     want = lstm(params, x, state=state)[0]
-    assert (lstm(params, x, state)[0] == want).all() and (lstm.step(params, x[:, 0], tuple(state))[0] == want[:, 0]).all()
+    assert (lstm(params, x, state)[0] == want).all() and close(lstm.step(params, x[:, 0], tuple(state))[0], want[:, 0])
     if framework == "numpy":
         y, _, pull = lstm.vjp(params, x, state)
         assert (y == want).all() and pull(y).state.h.shape == (2, 7)
