@@ -1,35 +1,23 @@
 #!/usr/bin/env python3
 """Times PyTorch's attention (cuDNN, FlashAttention, FlexAttention) on the workloads of
-attention.cu, in its way: medians of calls behind each other, caches warm. `attention.py cold`: in bench.c's way,
-caches cold. Prints one line each. Needs a GPU and PyTorch, and for FlexAttention Triton; what a peer cannot take
-is said, and the rest is measured."""
+attention.cu, in its way: medians of calls behind each other, caches warm. `attention.py cold`: in bench.c's
+way, caches cold. Prints one line each. Needs a GPU and PyTorch, and for FlexAttention Triton; what a peer
+cannot take is said, and the rest is measured."""
 import statistics
 import sys
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
+import cold
 
 COLD = sys.argv[1:] == ["cold"]
-FLUSH = torch.empty(256 << 20, dtype=torch.uint8, device="cuda") if COLD else None
-
-
-def cold(call):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times = []
-    for _ in range(30):
-        FLUSH.zero_()
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+if COLD:
+    cold.begin()
 
 
 def timed(call):
     if COLD:
-        return cold(call)
+        return cold.timed(call)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(5):
         call()

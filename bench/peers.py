@@ -4,24 +4,9 @@ median of 30, as called and as replays of a CUDA graph, and the memory that a st
 flash-linear-attention where it is installed (pip install fla-core), else says so. Prints one JSON object a line. Needs a GPU and
 PyTorch. `peers.py pytorch` and `peers.py fla` leave the others out; `peers.py chunks` has the sizes of chunk_workloads.txt."""
 import json
-import statistics
 import sys
 import torch
-
-FLUSH = None
-
-
-def timed(call):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times = []
-    for _ in range(30):
-        FLUSH.zero_()
-        begin.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+import cold
 
 
 def peak(call, inputs):
@@ -61,11 +46,11 @@ def measure(name, run, say=True):
             for _ in range(5):
                 run(backward)
         torch.cuda.current_stream().wait_stream(stream)
-        row[label + "_ms"] = round(timed(lambda: run(backward)), 4)
+        row[label + "_ms"] = round(cold.timed(lambda: run(backward)), 4)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run(backward)
-        row[label + "_graph_ms"] = round(timed(graph.replay), 4)
+        row[label + "_graph_ms"] = round(cold.timed(graph.replay), 4)
         del graph
     if say:
         print(json.dumps(row), flush=True)
@@ -187,12 +172,11 @@ def chunks():
 
 
 def main():
-    global FLUSH
     parts = {"pytorch": pytorch, "fla": linear_attention, "chunks": chunks}
     chosen = sys.argv[1:] or ["pytorch", "fla"]
     if set(chosen) - set(parts):
         sys.exit(f"usage: peers.py [{' | '.join(parts)}]...")
-    FLUSH = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+    cold.begin()
     torch.manual_seed(1)
     for part in chosen:
         parts[part]()

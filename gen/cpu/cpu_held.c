@@ -134,7 +134,7 @@ typedef struct Layout {
     const Formula *bytes;
 } Layout;
 
-/* So many numbers. */
+/* Room for n numbers behind what is laid out. */
 static const KirExpr *placed(const Holder *h, Layout *l, const Poly *n, const char *name)
 {
     Code *x = h->code;

@@ -170,9 +170,9 @@ void find_rings(Plan *p, const Phasing *forward);
 void between_sources(Plan *p, Read (*source)(const Plan *p, TensorId t));
 NodeId between_root(const Module *m, TensorId t);
 bool between_is_read(const Phasing *s, TensorId t);
-/* Gives the tensor the place of an argument of the call, which then has no kernel of its own: where one is
- * nothing but the tensor, at places that are the argument's axes in any order, and nothing else reads it. False:
- * it wants storage. between_copy: that root, or -1. */
+/* Gives the tensor the place of an argument of the call, for which no kernel then copies: where one is nothing
+ * but the tensor, at places that are the argument's axes in any order, and nothing else reads it. False: it
+ * wants storage. between_copy: that root, or -1. */
 bool between_gives(Plan *p, const Phasing *s, TensorId t);
 NodeId between_copy(const Plan *p, const Program *pr, TensorId t);
 Storage between_storage(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve);

@@ -89,7 +89,10 @@ class Call(torch.autograd.Function):
     def forward(ctx, *arguments):
         *tensors, sizes, mode, ops, plan = arguments
         ctx.ops = ops
-        made = ops.run_forward(*tensors, sizes, mode) if plan is None else planned().run(plan, torch.get_num_threads(), *tensors)
+        if plan is None:
+            made = ops.run_forward(*tensors, sizes, mode)
+        else:
+            made = planned().run(plan, torch.get_num_threads(), *tensors)
         ctx.mark_non_differentiable(made[-1])
         ops.keep(ctx, arguments[:-2], made)
         return made

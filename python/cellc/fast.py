@@ -104,8 +104,8 @@ def plan(library, way, device, sizes, arguments, makers, reserve=None, workspace
         library = library.host
     array = library.array(sizes)
     functions = [address(f) for f in (library.run[way], library.set_stream, library.set_threads)]
-    made = Plan(*functions, library.desc, ctypes.addressof(array), arguments, len(makers), reserve is not None, workspace is not None,
-                -1 if device is None else device)
+    made = Plan(*functions, library.desc, ctypes.addressof(array), arguments, len(makers),
+                reserve is not None, workspace is not None, -1 if device is None else device)
     behind = [maker for maker in (reserve, workspace) if maker is not None]
     return (bytes(made), (*makers, *behind), library.free(device),
             functools.partial(library.open_place, device), functools.partial(library.fail, device), array,

@@ -234,7 +234,8 @@ class Ops:
         """A plan for calls of the library on this device with as many tensors. reserve: the bytes of what the call keeps."""
         scratch = 0
         if device.type == "cuda":      # from PyTorch's allocator, so that captures and streams find it in order
-            scratch = self.library.memory("workspace" if reserve or way == "backward" else "inference", number(device), sizes)
+            kind = "workspace" if reserve or way == "backward" else "inference"
+            scratch = self.library.memory(kind, number(device), sizes)
         return plan(self.library, way, number(device), sizes, count, makers,
                     *[maker([size], torch.uint8, device) if size else None for size in (reserve, scratch)])
 

@@ -177,7 +177,8 @@ check_kernels() {
     export EMU_SANITIZE=0
     [[ $line == *" | asan" ]] && EMU_SANITIZE=1 common=$work/sanitized
     export EMU_HEADER=$common/header
-    instance=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${name}_$spec${options}_$line") # the same without a bug at other sizes too
+    # With the sizes, as the same may run without a bug at others meanwhile.
+    instance=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${name}_$spec${options}_$line")
     dir=${work:?}/$instance.one
     rm -rf "$dir" && mkdir -p "$dir"
     # shellcheck disable=SC2086

@@ -29,8 +29,8 @@ def x_of(*shape):
 
 
 def close(a, b):
-    """Of a call and its pieces: products of other sizes may add up in another order. Up to 12 terms, and up to 6 steps that
-    hand on what they have: 72 roundings of 6e-8."""
+    """Of a call and its pieces: products of other sizes may add up in another order. Up to 12 terms, and up to
+    6 steps that hand on what they have: 72 roundings of 6e-8."""
     return bool((abs(a - b) <= 5e-6 * abs(b).max()).all())
 
 
@@ -95,7 +95,8 @@ def test_state_behind_several_inputs():
     with pytest.raises(cellc.ShapeError, match="wanted 2 inputs: a, b; b is missing|1 inputs were given; wanted 2"):
         cell(a)
     call = cellc.op(TWO)
-    assert torch.equal(call(a, b, cell.W, h)[0], want) and close(call.step(a[:, 0], b[:, 0], cell.W, h)[0], want[:, 0])
+    assert torch.equal(call(a, b, cell.W, h)[0], want)
+    assert close(call.step(a[:, 0], b[:, 0], cell.W, h)[0], want[:, 0])
     none = cellc.load("swiglu")()                                  # no states: what generic code hands on is taken
     g, u = x_of(2, 3, 4), x_of(2, 3, 4)
     y, state = none(g, u)
@@ -118,7 +119,8 @@ def test_state_of_functions_by_position(framework):
     params, x = lstm.init(first, 5, 7), np.asarray(x_of(2, 6, 5).numpy())
     y, state = lstm(params, x)
     want = lstm(params, x, state=state)[0]
-    assert (lstm(params, x, state)[0] == want).all() and close(lstm.step(params, x[:, 0], tuple(state))[0], want[:, 0])
+    assert (lstm(params, x, state)[0] == want).all()
+    assert close(lstm.step(params, x[:, 0], tuple(state))[0], want[:, 0])
     if framework == "numpy":
         y, _, pull = lstm.vjp(params, x, state)
         assert (y == want).all() and pull(y).state.h.shape == (2, 7)

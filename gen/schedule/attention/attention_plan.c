@@ -302,8 +302,8 @@ static int operators(const Module *m, NodeId id, Marks *seen)
     return count;
 }
 
-/* Of each pair of a step and a place of the sum, those that conditions exclude among them. Forward: q . k, the
- * score, its exponential and what goes with that, the weight times the value. Backward: the product with q
+/* Of each pair of a step and a place of the sum, those that conditions exclude among them. Forward: q . k,
+ * the score, its exponential and what goes with that, the weight times the value. Backward: the product with q
  * and that of dy with the value twice, for rows and for keys; from these, gradients of q, k and v. */
 static const Poly *walk_flops(const Plan *p, const Program *pr)
 {
