@@ -92,6 +92,29 @@ static const char *open_cells(Inspect *in)
     return in->cells.len ? NULL : "it has no cells that `cellc build` made";
 }
 
+/* ---- forms: a cell has a plan for calls of some sizes, and others beside it */
+
+/* Is the plan one of those that are offered behind the cell's own? */
+static bool is_behind(const cell_desc *d, const cell_desc *form)
+{
+    for (const cell_desc *f = d->next; f; f = f->next)
+        if (f == form)
+            return true;
+    return false;
+}
+
+/* The first of the plans that a call is offered, in the runtime's order (cell_desc.preferred). */
+static const cell_desc *first_form(const cell_desc *d)
+{
+    return d->preferred ? d->preferred : d;
+}
+
+/* The plan behind `form`; NULL behind the last. */
+static const cell_desc *next_form(const cell_desc *d, const cell_desc *form)
+{
+    return form != d && !form->next && d->preferred && !is_behind(d, form) ? d : form->next;
+}
+
 /* ---- what kernels take */
 
 static const char *cuobjdump(Compiler *c)
@@ -318,14 +341,15 @@ static void print_kernels(Inspect *in, const cell_desc *d)
     Table t = { .right = 1 << 1 | 1 << 3 };
     Buf out = { .arena = in->c->arena };
     table_row(in->c, &t, "  kernel", "threads", "blocks", "shared bytes", "registers", (char *)NULL);
-    for (int i = 0; i < d->n_kernels; i++) {
-        const cell_kernel *k = &d->kernels[i];
-        const char *blocks = k->cluster > 1   ? intern_f(in->c, "clusters of %d", k->cluster)
-                             : k->cooperative ? "all at once"
-                                              : "any";
-        table_row(in->c, &t, intern_f(in->c, "  %s", k->name), intern_f(in->c, "%d", k->threads), blocks,
-                  intern(in->c, constant_shared(k)), registers_of(in, k->name), (char *)NULL);
-    }
+    for (const cell_desc *form = first_form(d); form; form = next_form(d, form))
+        for (int i = 0; i < form->n_kernels; i++) {
+            const cell_kernel *k = &form->kernels[i];
+            const char *blocks = k->cluster > 1   ? intern_f(in->c, "clusters of %d", k->cluster)
+                                 : k->cooperative ? "all at once"
+                                                  : "any";
+            table_row(in->c, &t, intern_f(in->c, "  %s", k->name), intern_f(in->c, "%d", k->threads), blocks,
+                      intern(in->c, constant_shared(k)), registers_of(in, k->name), (char *)NULL);
+        }
     table_print(&t, &out);
     fputs(out.data, stdout);
 }
@@ -353,6 +377,23 @@ static const char *cpu_levels(Inspect *in, const cell_desc *d)
     return all;
 }
 
+static int n_kernels(const cell_desc *d)
+{
+    int n = 0;
+    for (const cell_desc *form = first_form(d); form; form = next_form(d, form))
+        n += form->n_kernels;
+    return n;
+}
+
+/* How a plan walks the steps. A call takes the first plan that takes its sizes (`cellc explain --sizes` says which). */
+static void print_form(const cell_desc *d, const cell_desc *form)
+{
+    printf("  %-10s %s", form == first_form(d) ? "walk" : "or else", form->how ? form->how : "?");
+    if (form->block_memory)
+        printf("; a block takes up to %lld bytes of shared memory", (long long)form->block_memory);
+    printf("\n");
+}
+
 static void print_cell(Inspect *in, const cell_desc *d)
 {
     Compiler *c = in->c;
@@ -371,13 +412,11 @@ static void print_cell(Inspect *in, const cell_desc *d)
     }
     table_print(&t, &out);
     fputs(out.data, stdout);
-    if (d->forward && d->n_kernels) {
-        printf("  kernels    %d, for %s%s\n", d->n_kernels, d->archs ? "sm_" : "GPUs that it does not name",
+    if (d->forward && n_kernels(d)) {
+        printf("  kernels    %d, for %s%s\n", n_kernels(d), d->archs ? "sm_" : "GPUs that it does not name",
                d->archs ? d->archs : "");
-        printf("  walk       %s", d->how ? d->how : "?");
-        if (d->block_memory)
-            printf("; a block takes up to %lld bytes of shared memory", (long long)d->block_memory);
-        printf("\n");
+        for (const cell_desc *form = first_form(d); form; form = next_form(d, form))
+            print_form(d, form);
     } else {
         printf("  kernels    none\n");
     }
@@ -403,7 +442,7 @@ static int print_text(Inspect *in)
         print_cell(in, d);
         if (in->sizes)
             print_memory(in, d, sizes);
-        if (in->kernels && d->n_kernels)
+        if (in->kernels && n_kernels(d))
             print_kernels(in, d);
     }
     if (in->kernels && in->no_usage)
@@ -420,26 +459,31 @@ static void text_member(Buf *b, const char *name, const char *text)
         buf_f(b, "null");
 }
 
+static void json_kernel(Inspect *in, const cell_kernel *k, const char *between, Buf *b)
+{
+    const char *comma = "";
+    buf_f(b, "%s\n       {", between);
+    text_member(b, "name", k->name);
+    buf_f(b, ", \"threads\": %d, \"cluster\": %d, \"cooperative\": %s, \"code\": [", k->threads,
+          k->cluster > 1 ? k->cluster : 1, k->cooperative ? "true" : "false");
+    for (int u = 0; u < in->usage.len; u++) {
+        const Usage *x = &in->usage.data[u];
+        if (strcmp(x->kernel, k->name) != 0)
+            continue;
+        buf_f(b, "%s{\"arch\": %d, \"registers\": %d, \"stack\": %d, \"shared\": %d}", comma, x->arch,
+              x->registers, x->stack, x->shared);
+        comma = ", ";
+    }
+    buf_f(b, "]}");
+}
+
 static void json_kernels(Inspect *in, const cell_desc *d, Buf *b)
 {
     buf_f(b, ",\n     \"kernels\": [");
-    for (int i = 0; i < d->n_kernels; i++) {
-        const cell_kernel *k = &d->kernels[i];
-        const char *comma = "";
-        buf_f(b, "%s\n       {", i ? "," : "");
-        text_member(b, "name", k->name);
-        buf_f(b, ", \"threads\": %d, \"cluster\": %d, \"cooperative\": %s, \"code\": [", k->threads,
-              k->cluster > 1 ? k->cluster : 1, k->cooperative ? "true" : "false");
-        for (int u = 0; u < in->usage.len; u++) {
-            const Usage *x = &in->usage.data[u];
-            if (strcmp(x->kernel, k->name) != 0)
-                continue;
-            buf_f(b, "%s{\"arch\": %d, \"registers\": %d, \"stack\": %d, \"shared\": %d}", comma, x->arch,
-                  x->registers, x->stack, x->shared);
-            comma = ", ";
-        }
-        buf_f(b, "]}");
-    }
+    const char *between = "";
+    for (const cell_desc *form = first_form(d); form; form = next_form(d, form))
+        for (int i = 0; i < form->n_kernels; i++, between = ",")
+            json_kernel(in, &form->kernels[i], between, b);
     buf_f(b, "]");
 }
 
@@ -473,10 +517,17 @@ static void json_cell(Inspect *in, const cell_desc *d, const int64_t *sizes, Buf
         buf_f(b, ", \"gradient\": %s}", has_gradient(d, i) ? "true" : "false");
     }
     buf_f(b, "],\n     ");
-    text_member(b, "archs", d->n_kernels ? d->archs : NULL);
+    text_member(b, "archs", n_kernels(d) ? d->archs : NULL);
     buf_f(b, ", ");
-    text_member(b, "walk", d->n_kernels ? d->how : NULL);
-    buf_f(b, ", ");
+    text_member(b, "walk", n_kernels(d) ? d->how : NULL);
+    buf_f(b, ", \"forms\": [");
+    for (const cell_desc *form = n_kernels(d) ? first_form(d) : NULL; form; form = next_form(d, form)) {
+        buf_f(b, "%s{", form == first_form(d) ? "" : ", ");
+        text_member(b, "walk", form->how);
+        buf_f(b, ", \"kernels\": %d, \"block_memory\": %lld}", form->n_kernels,
+              (long long)form->block_memory);
+    }
+    buf_f(b, "], ");
     text_member(b, "cpu", *cpu_levels(in, d) ? cpu_levels(in, d) : NULL);
     buf_f(b, ", ");
     text_member(b, "cpu_walk", d->cpu ? d->cpu->how : NULL);

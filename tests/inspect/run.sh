@@ -93,6 +93,23 @@ while read -r line; do
     says "  $line"
 done <"$dir/asked"
 
+# ---- a cell with several plans, of which a call takes the first that takes its sizes
+
+expect 0 "" "$cellc" build delta --dim N=16 --dim V=16 --schedule chunk --kernels-apart --cpu none -o "$dir/forms"
+expect 0 "  walk       schedule chunk; a block" "$cellc" inspect "$dir/forms/libdelta.so" --kernels
+says "  or else    schedule tile, a checkpoint every"
+for kernel in $(sed -n 's/^\(extern __attribute__((weak)) \|CELL_KERNEL_SYMBOL \)void \([a-z_0-9]*\)(.*/\2/p' "$dir/forms/delta.c"); do
+    says "    $kernel "
+done
+"$cellc" inspect "$dir/forms/libdelta.so" --kernels --json >"$dir/forms.json" 2>"$said"
+if python3 - "$dir/forms.json" <<'PY' 2>"$said"; then pass; else fail "inspect --json with forms"; fi
+import json, sys
+cell, = json.load(open(sys.argv[1]))["cells"]
+assert [form["walk"].split(",")[0] for form in cell["forms"]] == ["schedule chunk", "schedule tile"]
+assert sum(form["kernels"] for form in cell["forms"]) == len(cell["kernels"]) > cell["forms"][1]["kernels"]
+assert len({kernel["name"] for kernel in cell["kernels"]}) == len(cell["kernels"])
+PY
+
 # ---- kernels and registers: a plan with kernels, and what cuobjdump prints of them
 
 cat >"$dir/cuobjdump" <<'SH'
