@@ -171,6 +171,11 @@ static Guarded guarded_new(Case *c, const void *from, size_t bytes)
     return g;
 }
 
+Guarded reserve_of(Case *c, size_t bytes)
+{
+    return guarded_new(c, NULL, bytes);
+}
+
 /* The bytes as they are now; the guard is checked. */
 static void *guarded_read(Case *c, const Guarded *g, const char *what)
 {
@@ -262,8 +267,12 @@ Raw run_call(Case *c, const Call *call)
     size_t bytes;
     Raw out = { 0 };
     bool saves = call->which == 'b' || (call->which == 'f' && call->reserve);
-    must(c, (saves ? cell_workspace_bytes : cell_inference_bytes)(c->ctx, c->d, call->sizes, &bytes),
-         "ask for the size of the workspace");
+    if (call->flags & CELL_RECOMPUTE)
+        must(c, cell_recompute_bytes(c->ctx, c->d, call->sizes, call->reserve->bytes, NULL, &bytes),
+             "ask for the size of the workspace");
+    else
+        must(c, (saves ? cell_workspace_bytes : cell_inference_bytes)(c->ctx, c->d, call->sizes, &bytes),
+             "ask for the size of the workspace");
     Guarded workspace = guarded_new(c, NULL, bytes);
     for (int i = 0; i < n; i++) {
         bool null = (call->null && call->null[i]) || (c->null_states && is_state(c->d, &args[i]));

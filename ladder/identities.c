@@ -3,6 +3,7 @@
  * zeros, states in place. Work that is cut differently (step by step, two pieces, accumulated gradients) must
  * agree with the reference like the whole. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -347,6 +348,63 @@ static bool continues(Case *c)
     return cell_workspace_bytes(c->ctx, c->d, sizes, &bytes) == CELL_OK;
 }
 
+/* One call both ways whose reserve has so many bytes. again: the bits that the first such call left, or NULL. */
+static void recompute(Case *c, size_t bytes, char which, const Set *in, const Set *start, Guarded *reserve, const Set *want,
+                      const Raw *again, Raw *got)
+{
+    int n;
+    const cell_arg *args = call_args(c->d, which, &n);
+    char what[96];
+    snprintf(what, sizeof what, start ? "accumulated in pieces, %zu bytes" : "in pieces, %zu bytes", bytes);
+    *got = run_call(c, &(Call){ .which = which, .sizes = c->sizes, .in = in, .start = start, .reserve = reserve,
+                                .flags = CELL_RECOMPUTE | (start ? CELL_ACCUMULATE : 0) });
+    Set values = values_of(c->d, args, n, got);
+    compare(c, what, args, n, &values, want, which == 'f' ? &c->fs : &c->bs, start);
+    if (again)
+        same_bits(c, "a second run in pieces gives other bits", which, got, again);
+    set_free(&values);
+}
+
+/* With a budget for the reserve: the gradients of the call without, in memory of just the bytes that were asked for. */
+static void in_budget(Case *c, size_t budget)
+{
+    size_t bytes, workspace;
+    Raw first[2] = { 0 }, second[2] = { 0 };
+    if (cell_recompute_bytes(c->ctx, c->d, c->sizes, budget, &bytes, &workspace) != CELL_OK) {
+        verdict(c, false, "a budget is refused", cell_last_error(c->ctx));
+        return;
+    }
+    verdict(c, bytes <= budget, "a reserve has more bytes than its budget", "");
+    for (int run = 0; run < 2; run++) {
+        Guarded reserve = reserve_of(c, bytes);
+        Raw *got = run ? second : first;
+        recompute(c, bytes, 'f', &c->f, NULL, &reserve, &c->f, run ? &first[0] : NULL, &got[0]);
+        recompute(c, bytes, 'b', &c->b, NULL, &reserve, &c->b, run ? &first[1] : NULL, &got[1]);
+        guarded_free(c, &reserve, "reserve");
+    }
+    for (int i = 0; i < 2; i++) {
+        raw_free(&first[i]);
+        raw_free(&second[i]);
+    }
+}
+
+/* The least budget, one between it and all, and one byte less than the least, which is refused. */
+static void recomputed(Case *c, bool all)
+{
+    size_t whole, least, workspace;
+    cell_status status = cell_reserve_bytes(c->ctx, c->d, c->sizes, &whole);
+    if (status != CELL_OK || whole == 0 || cell_recompute_bytes(c->ctx, c->d, c->sizes, 1, &least, &workspace) == CELL_OK)
+        return;
+    verdict(c, least > 1 && least <= whole, "the least reserve is more than that of all steps", cell_last_error(c->ctx));
+    status = cell_recompute_bytes(c->ctx, c->d, c->sizes, least - 1, NULL, NULL);
+    verdict(c, status == CELL_TOO_SMALL, "a reserve of less than the least is taken", "");
+    if (least == whole)
+        return;
+    in_budget(c, least);
+    if (all && whole - least > 2)
+        in_budget(c, least + (whole - least) / 2);
+}
+
 void check_identities(Case *c, bool all)
 {
     Guarded reserve = reserve_for(c, c->sizes), other = reserve_for(c, c->sizes);
@@ -364,6 +422,7 @@ void check_identities(Case *c, bool all)
         null_cotangents(c, &reserve, false, true);
         accumulated(c, &reserve);
     }
+    recomputed(c, all);
     guarded_free(c, &reserve, "reserve");
     raw_free(&f);
     raw_free(&b);

@@ -93,6 +93,7 @@ void raw_free(Raw *r);
 void rough_approximate(uint32_t number, bool each_call);
 
 Guarded reserve_for(Case *c, const int64_t *sizes);
+Guarded reserve_of(Case *c, size_t bytes);
 /* Whether nothing was written behind it; counts, reports and frees. */
 void guarded_free(Case *c, Guarded *g, const char *what);
 /* Runs the call in poisoned memory and gives what its arguments hold afterwards. Exits when it fails. */

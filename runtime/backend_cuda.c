@@ -277,6 +277,16 @@ static cell_status cuda_copy(void *self, void *to, const void *from, size_t byte
                  err);
 }
 
+static cell_status cuda_copy_rows(void *self, const cell_rows *rows, cell_error *err) {
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    if (status != CELL_OK)
+        return status;
+    return check(cudaMemcpy2DAsync(rows->to, rows->to_pitch, rows->from, rows->from_pitch, rows->bytes,
+                                   (size_t)rows->n, cudaMemcpyDeviceToDevice, cuda->stream),
+                 "cannot copy rows", err);
+}
+
 static cell_status cuda_transfer(void *self, void *to, const void *from, size_t bytes, cell_error *err) {
     CudaDevice *cuda = self;
     cell_status status = use(cuda, err);
@@ -697,6 +707,7 @@ const cell_backend *cell_cuda_backend(void) {
         .alloc = cuda_alloc,
         .free = cuda_free,
         .copy = cuda_copy,
+        .copy_rows = cuda_copy_rows,
         .transfer = cuda_transfer,
         .put = cuda_put,
         .fill = cuda_fill,

@@ -298,6 +298,20 @@ static cell_status driver_copy(void *self, void *to, const void *from, size_t by
     return status == CELL_OK ? check(d, d->cu.cuMemcpyAsync(to, from, bytes, d->stream), "cannot copy", err) : status;
 }
 
+static cell_status driver_copy_rows(void *self, const cell_rows *rows, cell_error *err) {
+    Device *d = self;
+    cell_status status = use(d, err);
+    const cell_cu_rows copy = {.from_kind = CELL_CU_MEMORY_DEVICE,
+                               .from = rows->from,
+                               .from_pitch = rows->from_pitch,
+                               .to_kind = CELL_CU_MEMORY_DEVICE,
+                               .to = rows->to,
+                               .to_pitch = rows->to_pitch,
+                               .bytes = rows->bytes,
+                               .n = (size_t)rows->n};
+    return status == CELL_OK ? check(d, d->cu.cuMemcpy2DAsync_v2(&copy, d->stream), "cannot copy rows", err) : status;
+}
+
 static cell_status driver_transfer(void *self, void *to, const void *from, size_t bytes, cell_error *err) {
     cell_status status = driver_copy(self, to, from, bytes, err);
     return status == CELL_OK ? driver_sync(self, err) : status;
@@ -667,6 +681,7 @@ static const cell_backend driver_backend = {
     .alloc = driver_alloc,
     .free = driver_free,
     .copy = driver_copy,
+    .copy_rows = driver_copy_rows,
     .transfer = driver_transfer,
     .put = driver_put,
     .fill = driver_fill,

@@ -47,7 +47,9 @@ typedef enum cell_backend_kind {
 } cell_backend_kind;
 
 enum {
-    CELL_ACCUMULATE = 1 /* backward adds to the gradient buffers instead of overwriting them */
+    CELL_ACCUMULATE = 1, /* backward adds to the gradient buffers instead of overwriting them */
+    /* Forward and backward: reserve_bytes is a budget. What has no room there backward computes again (cell_recompute_bytes). */
+    CELL_RECOMPUTE = 2
 };
 
 typedef struct cell_context cell_context;

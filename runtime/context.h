@@ -24,7 +24,8 @@ typedef struct cell_mark {
     uint64_t plan;                 /* of which of its plans: what they take memory for need not be the same */
     int64_t sizes[CELL_MAX_SIZES]; /* zeros behind the cell's own */
     int32_t n_sizes, reference;    /* reference: that backend's layout */
-    char key[288];                 /* of the instance, cut */
+    int64_t length, slots;         /* of a call in pieces (recompute.c); 0 of others */
+    char key[272];                 /* of the instance, cut */
 } cell_mark;
 enum { CELL_MARK_BYTES = 512 };
 typedef char cell_mark_fits[sizeof(cell_mark) <= CELL_MARK_BYTES && CELL_MARK_BYTES % CELL_ALIGNMENT == 0 ? 1 : -1];
@@ -34,6 +35,23 @@ typedef struct cell_known_reserve {
     cell_mark mark;
     uint64_t used;
 } cell_known_reserve;
+
+/* How a call is cut whose reserve has no room for all steps (recompute.c). */
+typedef struct cell_pieces {
+    int64_t length, count;           /* steps of a piece, of which the first may have less; how many. 1: it is not cut */
+    int64_t slots;                   /* checkpoints that the reserve has room for */
+    size_t checkpoint, piece, bytes; /* of a checkpoint, of what backward needs of a piece, of the whole reserve */
+} cell_pieces;
+
+#define CELL_KNOWN_PIECES 8
+
+/* What was found for these sizes and this budget. */
+typedef struct cell_known_pieces {
+    const cell_desc *desc; /* NULL: free */
+    size_t budget;
+    int64_t sizes[CELL_MAX_SIZES];
+    cell_pieces pieces;
+} cell_known_pieces;
 
 struct cell_context {
     const void *owner; /* which copy of the runtime made it, see cell_context_check */
@@ -46,6 +64,8 @@ struct cell_context {
     size_t workspace_bytes;
     cell_graph_entry graphs[CELL_GRAPH_CACHE];
     cell_known_reserve reserves[CELL_KNOWN_RESERVES];
+    cell_known_pieces pieces[CELL_KNOWN_PIECES];
+    unsigned next_pieces;
     uint64_t clock;
     int verbose;      /* CELL_VERBOSE: 1 says what is unusual, 2 waits for and times every operation */
     int graph_warned; /* a failed capture was reported */
@@ -100,12 +120,17 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
 /* "B=2 T=5 D=8 t0=0" */
 void cell_list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes);
 
-/* After forward: marks the reserve as filled by this call, or, if that failed, by none. */
+/* After forward: marks the reserve as filled by this call, or, if that failed, by none. pieces: how it was cut, or NULL. */
 cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
-                              int filled);
-/* Before backward: is the reserve that of a forward call at these sizes, as far as can be known? */
+                              int filled, const cell_pieces *pieces);
+/* Before backward: is the reserve that of a forward call at these sizes, cut likewise, as far as can be known? */
 cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                               const void *reserve);
+                               const void *reserve, const cell_pieces *pieces);
+
+/* A call with CELL_RECOMPUTE, which stands for forward or backward. whole: its reserve has room for all steps, so nothing was done
+ * yet. */
+cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward, const int64_t *sizes,
+                               void *const *args, const cell_memory *memory, int flags, int *whole);
 
 /* Checks dtypes, sizes, strides and pointers of a product. */
 cell_status cell_gemm_check(const cell_gemm_call *call, cell_error *err);

@@ -80,6 +80,19 @@ typedef struct cell_cu_pool {
     unsigned char reserved[54];
 } cell_cu_pool;
 
+typedef struct cell_cu_rows { /* CUDA_MEMCPY2D */
+    size_t from_x, from_y;
+    int from_kind;
+    const void *from_host, *from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    int to_kind;
+    void *to_host, *to, *to_array;
+    size_t to_pitch;
+    size_t bytes, n;
+} cell_cu_rows;
+
 /* Every function: its name in the library, and its arguments. The result is a CUresult. */
 #define CELL_DRIVER_FUNCTIONS(F)                                                                             \
     F(cuInit, (unsigned flags))                                                                              \
@@ -115,6 +128,7 @@ typedef struct cell_cu_pool {
     F(cuMemAllocFromPoolAsync, (void **pointer, size_t bytes, cell_handle pool, cell_handle stream))         \
     F(cuMemFreeAsync, (void *pointer, cell_handle stream))                                                   \
     F(cuMemcpyAsync, (void *to, const void *from, size_t bytes, cell_handle stream))                         \
+    F(cuMemcpy2DAsync_v2, (const cell_cu_rows *copy, cell_handle stream))                                    \
     F(cuMemcpyHtoDAsync_v2, (void *to, const void *from, size_t bytes, cell_handle stream))                  \
     F(cuMemsetD8Async, (void *to, unsigned char byte, size_t bytes, cell_handle stream))                     \
     F(cuMemsetD2D8Async, (void *to, size_t pitch, unsigned char byte, size_t width, size_t height, cell_handle stream)) \

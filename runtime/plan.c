@@ -308,7 +308,7 @@ static cell_status check_call(cell_context *ctx, const cell_desc *desc, const Di
     if (status == CELL_OK)
         status = cell_check_args(ctx, desc, direction->list, direction->n_list, sizes, args, memory, need, err);
     if (status == CELL_OK && direction->needs_reserve && need[1] > 0)
-        status = cell_reserve_check(ctx, desc, sizes, memory->reserve);
+        status = cell_reserve_check(ctx, desc, sizes, memory->reserve, NULL);
     return status;
 }
 
@@ -374,18 +374,26 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
         status = run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);
     if (which != 'f' || !memory->reserve || need[1] == 0)
         return status;
-    cell_status marked = cell_reserve_mark(ctx, desc, sizes, memory->reserve, status == CELL_OK);
+    cell_status marked = cell_reserve_mark(ctx, desc, sizes, memory->reserve, status == CELL_OK, NULL);
     return status == CELL_OK ? marked : status;
 }
 
 cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                              void *const *args, const cell_memory *memory, int flags) {
-    return run_direction(ctx, desc, 'f', sizes, args, memory, flags);
+    int whole = 1;
+    cell_status status = CELL_OK;
+    if (flags & CELL_RECOMPUTE)
+        status = cell_run_recompute(ctx, desc, 0, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
+    return status == CELL_OK && whole ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE) : status;
 }
 
 cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                               void *const *args, const cell_memory *memory, int flags) {
-    return run_direction(ctx, desc, 'b', sizes, args, memory, flags);
+    int whole = 1;
+    cell_status status = CELL_OK;
+    if (flags & CELL_RECOMPUTE)
+        status = cell_run_recompute(ctx, desc, 1, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
+    return status == CELL_OK && whole ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE) : status;
 }
 
 cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,

@@ -26,7 +26,8 @@ static uint64_t hash_of_plan(const cell_desc *desc) {
     return hash;
 }
 
-static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
+static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                         const cell_pieces *pieces) {
     cell_mark mark;
     memset(&mark, 0, sizeof mark); /* padding is compared too */
     memcpy(mark.magic, magic, sizeof magic);
@@ -35,6 +36,8 @@ static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const i
     mark.hash = hash_of(desc->key, empty) + (uint64_t)desc->plan_version;
     mark.plan = mark.reference ? 0 : hash_of_plan(desc);
     mark.n_sizes = desc->n_sizes;
+    mark.length = pieces ? pieces->length : 0;
+    mark.slots = pieces ? pieces->slots : 0;
     memcpy(mark.sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes);
     return mark;
 }
@@ -65,8 +68,8 @@ static void remember(cell_context *ctx, const void *reserve, const cell_mark *ma
 }
 
 cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
-                              int filled) {
-    cell_mark mark = mark_of(ctx, desc, sizes);
+                              int filled, const cell_pieces *pieces) {
+    cell_mark mark = mark_of(ctx, desc, sizes, pieces);
     const cell_backend *backend = ctx->backend;
     if (!filled)
         memcpy(mark.magic, "nothing", sizeof mark.magic);
@@ -97,6 +100,8 @@ static cell_status refuse(const cell_context *ctx, const cell_desc *desc, const 
         by = " on the reference backend";
     else if (*was && found->plan != wanted->plan)
         by = " by the kernels of another plan, for other devices or calls";
+    else if (*was && (found->length != wanted->length || found->slots != wanted->slots))
+        by = " in other pieces: with another number of bytes, or not with CELL_RECOMPUTE as well";
     return cell_fail(err, CELL_BAD_ARGUMENT,
                      "%s: backward's reserve was filled by forward of %.247s%s%s%s; wanted that of %s with %s on "
                      "the %s backend",
@@ -109,8 +114,8 @@ static int is_blank(const cell_mark *mark) {
 }
 
 cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                               const void *reserve) {
-    cell_mark wanted = mark_of(ctx, desc, sizes), found;
+                               const void *reserve, const cell_pieces *pieces) {
+    cell_mark wanted = mark_of(ctx, desc, sizes, pieces), found;
     const cell_backend *backend = ctx->backend;
     if (backend->host_memory) {
         memcpy(&found, reserve, sizeof found);
