@@ -129,8 +129,9 @@ class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
     args_behind = ["batch_first (bool): True: tensors are [B, T, ...]; False: [T, B, ...]. Default: True",
-                   "device: where the params are", "sizes (dict): sizes whose names are words of Python or taken here"]
-    made_keywords = ("self", "sizes", "batch_first", "device")
+                   "device: where the params are", "sizes (dict): sizes whose names are words of Python or taken here",
+                   "reserve: bytes that what backward needs may have, or a text such as '512MB'. Default: all that it wants"]
+    made_keywords = ("self", "sizes", "batch_first", "device", "reserve")
     whole = (int, torch.SymInt)
 
     def __init__(self, built):
@@ -363,7 +364,7 @@ class TorchInstance(Instance):
         if found is not None:
             remember(plans[saves], key, (*found[:-1], self.ops, found[-1]))
 
-    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None):
+    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None, reserve=None):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes; `plans` are those that the next call like this one
         looks into."""
         m = self.manifest
@@ -377,6 +378,8 @@ class TorchInstance(Instance):
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
         mode = mode if final_state else mode | NO_STATE
+        if reserve is not None and save:
+            known, plans = [*known, self.budget(reserve)], None
         found = self.ops(tensors, known, mode, unwatched)
         if plans is not None and unwatched and as_given and t0 is None and (step or batch_first):
             self.keep_plan(plans, given, known, mode, step)
@@ -425,11 +428,14 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     """What the classes that cellc.load gives are made from."""
 
     instance = manifest = None
+    reserve = None                     # how many bytes what backward needs may have; None: all that it wants
     packed = False                     # it takes packed sequences: rows without padding, or what holds them
 
-    def __init__(self, /, *given, batch_first=True, device=None, sizes=None, **named):
+    def __init__(self, /, *given, batch_first=True, device=None, sizes=None, reserve=None, **named):
         super().__init__()
         i, m = self.instance, self.instance.manifest
+        if reserve is not None:
+            self.reserve = i.budget(reserve)
         if isinstance(device, int) and "device" in m.dims:
             raise TypeMismatch(f"{m.name}: device={device} is where the params are; the size of the dim device is given as "
                                f"{i.example(['device'], device)[0]}")
@@ -468,12 +474,13 @@ class Cell(torch.nn.Module, metaclass=CellClass):
                     state_dict[prefix + attribute] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *more)
 
-    def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True):
+    def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True, reserve=None):
         own = self._parameters
         params = [own[name] if name in own else getattr(self, name) for name in self._attributes.values()]
         first = self.batch_first or self.packed      # packed sequences have no other order
         plain = type(named) is dict and not named          # and no torch.fx.Proxy
-        if plain and not self.packed and t0 is None and batch is None and steps is None:
+        reserve = self.reserve if reserve is None else reserve
+        if plain and reserve is None and not self.packed and t0 is None and batch is None and steps is None:
             found = self.instance.planned(self.sizes, inputs, params, state, first, step, final_state)
             if found is not None:
                 return found
@@ -489,11 +496,11 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         self.instance.check_inputs(inputs)
         if self.packed:
             inputs, behind = (inputs, None) if m.packed else packed.pad(self.instance, inputs, step)
-            found, final = self._call(inputs, params, state, t0, step, batch, steps, final_state)
+            found, final = self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve)
             return leave(found if behind is None else packed.each(found, behind)), final
-        return self._call(inputs, params, state, t0, step, batch, steps, final_state)
+        return self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve)
 
-    def _call(self, inputs, params, state, t0, step, batch, steps, final_state):
+    def _call(self, inputs, params, state, t0, step, batch, steps, final_state, reserve):
         i = self.instance.fitting(inputs, params)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
@@ -504,7 +511,7 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         plans = None
         if not self.packed and batch is None and steps is None and not torch.compiler.is_compiling():
             plans = self.instance.kinds(self.sizes, first, step, final_state)
-        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans)
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve)
 
     def _apply(self, fn, recurse=True):
         """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
@@ -522,14 +529,15 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return super()._apply(follow if any(t.dtype in ("c64", "c128") for t in self.instance.manifest.params) else fn,
                               recurse)
 
-    def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
+    def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None, **named):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False, in the order of the
         spec or by name. `state`, by name or behind all inputs, is what an earlier call gave, or None for the spec's initial
         values; t0 the number of steps done before, which only cells that use it ask for. A cell without inputs is told
         `batch` and `steps`. With final_state=False there are no final states, None in their place: neither allocated nor
-        written."""
+        written. `reserve` is how many bytes the call may keep for backward (a number, or "512MB"), which computes the rest
+        again; without it that of the module counts."""
         try:
-            return self._run(inputs, named, state, t0, False, batch, steps, final_state)
+            return self._run(inputs, named, state, t0, False, batch, steps, final_state, reserve)
         except CellcError as error:
             say_place(error)
             raise
@@ -612,13 +620,13 @@ class Op:
         self.instance, self.batch_first = instance, batch_first
         self.__doc__ = instance.doc
 
-    def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True):
+    def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True, reserve=None):
         m = self.instance.manifest
         count, plans = len(m.inputs), None
         first = self.batch_first if batch_first is None else batch_first
         if not m.packed and sizes is None and not torch.compiler.is_compiling():
             plans = self.instance.kinds({}, first, step, final_state)
-            if not named and t0 is None and len(given) == count + len(m.params):
+            if not named and reserve is None and t0 is None and len(given) == count + len(m.params):
                 found = self.instance.planned({}, given[:count], given[count:], state, first, step, final_state)
                 if found is not None:
                     return found
@@ -645,13 +653,13 @@ class Op:
         sizes = {size: self.instance.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         i = self.instance.fitting(inputs, params)
-        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state, plans)
+        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state, plans, reserve)
 
-    def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
+    def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, reserve=None, **named):
         """Tensors in the order inputs, params, behind them the state, or by name (one that is a keyword here, or a word of
         Python, with a _ behind it); `sizes` for what no tensor says, such as {"B": 2}."""
         try:
-            return self._run(given, named, state, t0, batch_first, sizes, False, final_state)
+            return self._run(given, named, state, t0, batch_first, sizes, False, final_state, reserve)
         except CellcError as error:
             say_place(error)
             raise

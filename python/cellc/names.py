@@ -7,7 +7,7 @@ import keyword
 
 from .errors import TypeMismatch
 
-CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state"])       # keywords of calls in all frameworks
+CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state", "reserve"])     # keywords of calls in all frameworks
 
 
 def usable(names, taken=(), fields=False):

@@ -13,6 +13,7 @@ from .errors import BackendError, ShapeError
 OK, OUT_OF_MEMORY = 0, 5
 CALLERS = {1, 2, 3, 4, 6, 10}      # null pointer, bad size, misaligned, too small, wrong device, bad argument
 CUDA, REFERENCE, CPU = 1, 2, 4     # cell_backend_kind
+RECOMPUTE = 2                      # CELL_RECOMPUTE: the reserve has a budget
 LEGACY = 1                         # cudaStreamLegacy: the default stream by a name of its own
 
 
@@ -71,6 +72,8 @@ class Library:
         bytes_of = [ctypes.c_void_p] * 3 + [ctypes.POINTER(ctypes.c_size_t)]
         self.bytes = {what: self.declare(f"cell_{what}_bytes", ctypes.c_int, *bytes_of)
                       for what in ("workspace", "inference", "reserve")}
+        counts = [ctypes.POINTER(ctypes.c_size_t)] * 2
+        self.recompute = self.declare("cell_recompute_bytes", ctypes.c_int, *bytes_of[:3], ctypes.c_size_t, *counts)
         self.create = self.declare("cell_context_create", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
                                    ctypes.c_char_p, ctypes.c_size_t)
         self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
@@ -177,26 +180,31 @@ class Library:
             remember(self.arrays, key, found)
         return found
 
-    def memory(self, what, device, sizes):
-        """Bytes of workspace, of workspace for inference, or of reserve."""
+    def memory(self, what, device, sizes, budget=None):
+        """Bytes of workspace, of workspace for inference, or of reserve. budget: what the reserve may have at most."""
         if device is None and self.host:
-            return self.host.memory(what, device, sizes)
-        key = (what, device, *sizes)
+            return self.host.memory(what, device, sizes, budget)
+        key = (what, device, budget, *sizes)
         found = self.known.get(key)
         if found is None:
-            count = ctypes.c_size_t()
+            count, other = ctypes.c_size_t(), ctypes.c_size_t()
             with self.context(device) as ctx:
-                self.check(ctx, self.bytes[what](ctx, self.desc, self.array(sizes), ctypes.byref(count)))
+                if budget is None:
+                    status = self.bytes[what](ctx, self.desc, self.array(sizes), ctypes.byref(count))
+                else:
+                    pair = (count, other) if what == "reserve" else (other, count)
+                    status = self.recompute(ctx, self.desc, self.array(sizes), budget, *map(ctypes.byref, pair))
+                self.check(ctx, status)
             found = count.value
             remember(self.known, key, found)
         return found
 
-    def call(self, way, device, stream, sizes, pointers, workspace, reserve):
+    def call(self, way, device, stream, sizes, pointers, workspace, reserve, flags=0):
         """One call; workspace and reserve are (address, bytes). stream: 0 is the default stream; by NULL the
         library would take a stream of its own, which that one waits for and which waits for that one, at
         every change from one to the other."""
         if device is None and self.host:
-            return self.host.call(way, device, stream, sizes, pointers, workspace, reserve)
+            return self.host.call(way, device, stream, sizes, pointers, workspace, reserve, flags)
         array = self.array(sizes)
         arguments = (ctypes.c_void_p * len(pointers))(*pointers)
         memory = Memory(workspace[0], workspace[1], reserve[0], reserve[1])
@@ -209,7 +217,7 @@ class Library:
                 state.stream, state.stream_set = stream, 1
             if device is None and self.threads is not None:
                 self.limit_threads(ctx, self.threads())
-            self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))
+            self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), flags))
         finally:
             self.give(device, ctx)
 

@@ -3,7 +3,7 @@ registered with torch.library: what torch.compile, torch.export and autograd cal
 are taken (those that are not contiguous, or not aligned as the kernels need, are copied); results are new tensors in
 the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
 asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
-`sizes` in the library's order. A call that nobody watches does without the operators (eager.py)."""
+`sizes` in the library's order, behind which stands the reserve's budget where there is one. A call that nobody watches does without the operators (eager.py)."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
 from .fast import plan
 from .names import usable
-from .native import OutOfMemory, remember
+from .native import RECOMPUTE, OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
@@ -185,17 +185,23 @@ class Ops:
 
     # ---- what runs
 
-    def memory(self, what, device, sizes):
+    def apart(self, sizes):
+        """(the sizes that the library takes, the budget of the reserve or None)"""
+        n = len(self.manifest.sizes)
+        return sizes[:n], sizes[n] if len(sizes) > n else None
+
+    def memory(self, what, device, sizes, budget=None):
         """(Scratch memory from PyTorch's allocator, so that captures and streams find it in order, or None; its bytes.)"""
-        count = self.library.memory(what, number(device), sizes)
+        count = self.library.memory(what, number(device), sizes, budget)
         return torch.empty(count, dtype=torch.uint8, device=device) if count else None, count
 
-    def call(self, way, tensors, sizes, device, memory, reserve):
+    def call(self, way, tensors, sizes, device, memory, reserve, budget=None):
         """Runs the library on `tensors`, in its order: those that were given, then those that it makes."""
-        space, count = self.memory(memory, device, sizes)
+        space, count = self.memory(memory, device, sizes, budget)
         self.library.call(way, number(device), current_stream(device), sizes, [address(t) for t in tensors],
                           (address(space), count),
-                          (address(reserve), reserve.numel() if reserve is not None else 0))
+                          (address(reserve), reserve.numel() if reserve is not None else 0),
+                          0 if budget is None else RECOMPUTE)
 
     def assert_lengths(self, tensors, sizes):
         """What the library finds wrong on the host, asserted on a GPU without waiting for it, as PyTorch does with places
@@ -209,25 +215,27 @@ class Ops:
 
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments
+        sizes, budget = self.apart(sizes)
         tensors = [ready(t) for t in tensors]
         device = device_of(tensors)
         self.assert_lengths(tensors, sizes)
         made = self.empty_results(device, self.wanted_shapes(self.known_shapes(sizes), mode))
         way, wanted = mode & ~NO_STATE, len(self.manifest.outputs) if mode & NO_STATE else len(made)
         with on(device):
-            count = max(self.library.memory("reserve", number(device), sizes), 1) if way == SAVE else 0
+            count = max(self.library.memory("reserve", number(device), sizes, budget), 1) if way == SAVE else 0
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
             self.call("step" if way == STEP else "forward", [*tensors, *made[:wanted], *[None] * (len(made) - wanted)], sizes,
-                      device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None)
+                      device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None, budget)
         return (*made, reserve)
 
     def run_backward(self, *arguments):
         *tensors, reserve, sizes, wanted = arguments
+        sizes, budget = self.apart(sizes)
         tensors = [ready(t) for t in tensors]
         device = device_of(tensors)
         made = self.empty_gradients(tensors, wanted)
         with on(device):
-            self.call("backward", tensors + made, sizes, device, "workspace", reserve)
+            self.call("backward", tensors + made, sizes, device, "workspace", reserve, budget)
         return [t for t in made if t is not None]
 
     def plan(self, way, device, sizes, count, makers, reserve=0):
@@ -259,8 +267,9 @@ class Ops:
             return self.plan("step" if way == STEP else "forward", device, sizes, len(tensors), makers, kept)
 
     def planned_backward(self, arguments, sizes, wanted):
-        """The gradients of a call like an earlier one, as run_backward gives them, or None. The second such call has a plan."""
-        if torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
+        """The gradients of a call like an earlier one, as run_backward gives them, or None. The second such call has a plan; with
+        a budget none has."""
+        if len(sizes) > len(self.manifest.sizes) or torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
             return None
         key = (*wanted, *sizes)
         plans = self.pulls.get(key)
@@ -311,14 +320,15 @@ class Ops:
 
     def fake_forward(self, *arguments):
         *tensors, sizes, mode = arguments
+        sizes, budget = self.apart(sizes)
         device = device_of(tensors)
         made = self.empty_results(device, self.wanted_shapes(self.shapes(sizes), mode))
         count = 0
         if mode & ~NO_STATE == SAVE:
-            count = self.traced_reserve(device, sizes)
+            count = self.traced_reserve(device, sizes, budget)
         return (*made, torch.empty(count, dtype=torch.uint8, device=device))
 
-    def traced_reserve(self, device, sizes):
+    def traced_reserve(self, device, sizes, budget):
         """What the reserve will have, where the sizes are known, and the GPU, which decides which plan runs; else a size
         that only the call knows; where tracing has no such sizes, the reference's stands for a GPU that is not there. It
         depends on the number of the first step, which is last, only where all earlier steps are read."""
@@ -335,7 +345,7 @@ class Ops:
                     raise
         elif device.type == "cuda":
             where = device.index if device.index is not None else torch.cuda.current_device()
-        return max(self.library.memory("reserve", where, sizes), 1)
+        return max(self.library.memory("reserve", where, sizes, budget), 1)
 
     def fake_backward(self, *arguments):
         *tensors, _reserve, _sizes, wanted = arguments

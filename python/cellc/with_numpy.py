@@ -18,7 +18,7 @@ from .build import build
 from .errors import BackendError
 from .fast import fast, plan
 from .function import DTYPE_NAMES, Function
-from .native import remember
+from .native import RECOMPUTE, remember
 
 ALIGNMENT = 16                      # of what the library reads, bytes
 
@@ -105,14 +105,14 @@ class NumpyCell(Function):
         seed = named.pop("seed", None) if seed is None else seed
         return self.first_values(Source(seed), given, named, sizes)
 
-    def call(self, way, arrays, sizes, reserve):
+    def call(self, way, arrays, sizes, reserve, flags=0):
         memory = (address(reserve), 0 if reserve is None else reserve.nbytes)
-        self.library.call(way, None, 0, sizes, [address(a) for a in arrays], (0, 0), memory)
+        self.library.call(way, None, 0, sizes, [address(a) for a in arrays], (0, 0), memory, flags)
 
-    def run(self, way, arrays, sizes, reserve=None, final_state=True):
+    def run(self, way, arrays, sizes, reserve=None, final_state=True, flags=0):
         made = [empty(self.shape(t, sizes), self.dtype_of(t)) for t in self.wanted(final_state)]
         rest = [None] * (len(self.manifest.outputs) + len(self.manifest.states) - len(made))
-        self.call(way, [*map(ready, arrays), *made, *rest], sizes, reserve)
+        self.call(way, [*map(ready, arrays), *made, *rest], sizes, reserve, flags)
         return made
 
     def in_order(self, params, inputs, state):
@@ -185,24 +185,26 @@ class NumpyCell(Function):
             self.keep_plan(params, inputs, state, sizes, True)
         return self.pack(made, step=True)
 
-    def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
+    def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None, **named):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
         states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
-        Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
+        Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull.
+        `reserve` is how many bytes may be kept for pull (a number, or "512MB"), which computes the rest again."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
         inputs, state = self.apart(inputs, len(self.manifest.inputs), state)
         given = self.state_list(state)
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         arrays = [ready(a) for a in arrays]
-        reserve = empty((max(self.library.memory("reserve", None, sizes), 1),), numpy.dtype(numpy.uint8))
-        y, final = self.pack(self.run("forward", arrays, sizes, reserve, final_state), final_state=final_state)
+        budget, flags = self.budget(reserve), 0 if reserve is None else RECOMPUTE
+        kept = empty((max(self.library.memory("reserve", None, sizes, budget), 1),), numpy.dtype(numpy.uint8))
+        y, final = self.pack(self.run("forward", arrays, sizes, kept, final_state, flags), final_state=final_state)
 
         def pull(d_outputs=None, d_state=None):
             weights = [ready(a) for a in self.cotangents(d_outputs, d_state, sizes)]
             found = [empty(a.shape, a.dtype) if a is not None and t.gradient else None
                      for t, a in zip(self.manifest.given, arrays)]
-            self.call("backward", [*arrays, *weights, *found], sizes, reserve)
+            self.call("backward", [*arrays, *weights, *found], sizes, kept, flags)
             before = len(found) - len(given)
             for i, (t, a) in enumerate(zip(self.manifest.states, given), before):
                 if t.grows and a is not None:       # as long as it was given

@@ -17,6 +17,7 @@ enum { XLA_ALIGNMENT = 16, MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_S
 
 typedef cell_status RunFn(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int);
 typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, size_t *);
+typedef cell_status RecomputeFn(cell_context *, const cell_desc *, const int64_t *, size_t, size_t *, size_t *);
 
 /* A cell's library, as the package opened it. */
 typedef struct CellcLibrary {
@@ -27,6 +28,7 @@ typedef struct CellcLibrary {
     const char *(*last_error)(const cell_context *);
     RunFn *forward, *backward, *step;
     BytesFn *workspace_bytes, *inference_bytes;
+    RecomputeFn *recompute_bytes;
     const char *no_kernels; /* why it has none, or NULL */
     int apart;              /* kernels are in images, by the GPU's number, which stay where they are */
     const char *images[MAX_DEVICES];
@@ -164,6 +166,7 @@ typedef struct Call {
     int64_t operands, results; /* taken so far */
     Entry *entry;
     RunFn *run;
+    int flags;
 } Call;
 
 /* An array without elements may have no address, which the library would take for one that was left out. */
@@ -234,9 +237,10 @@ static XLA_FFI_Error *read_call(Call *call) {
         return fail(call->frame, XLA_FFI_Error_Code_FAILED_PRECONDITION, text);
     }
     const CellcLibrary *library = &call->entry->library;
-    call->run = strcmp(call->way, "forward") == 0 ? library->forward
-                : strcmp(call->way, "step") == 0  ? library->step
-                                                  : library->backward;
+    call->run = strncmp(call->way, "forward", 7) == 0 ? library->forward
+                : strcmp(call->way, "step") == 0      ? library->step
+                                                      : library->backward;
+    call->flags = strstr(call->way, " again") ? CELL_RECOMPUTE : 0; /* the reserve has a budget */
     if (!read_sizes(call) || !bind(call))
         return fail(call->frame, XLA_FFI_Error_Code_INVALID_ARGUMENT, "cellc: a call whose attributes do not fit it");
     return NULL;
@@ -247,7 +251,9 @@ static XLA_FFI_Error *allocate(Call *call, cell_context *ctx) {
     const CellcLibrary *library = &call->entry->library;
     BytesFn *count = call->memory.reserve ? library->workspace_bytes : library->inference_bytes;
     size_t bytes = 0;
-    cell_status status = count(ctx, library->desc, call->sizes, &bytes);
+    cell_status status = call->flags ? library->recompute_bytes(ctx, library->desc, call->sizes, call->memory.reserve_bytes,
+                                                                NULL, &bytes)
+                                     : count(ctx, library->desc, call->sizes, &bytes);
     if (status != CELL_OK)
         return fail_as(call->frame, status, library->last_error(ctx));
     if (!bytes)
@@ -291,7 +297,7 @@ static XLA_FFI_Error *run_with(Call *call, Context *context, void *stream) {
             return error;
     }
     if (status == CELL_OK)
-        status = call->run(ctx, library->desc, call->sizes, call->args, &call->memory, 0);
+        status = call->run(ctx, library->desc, call->sizes, call->args, &call->memory, call->flags);
     XLA_FFI_Error *error = status == CELL_OK ? NULL : fail_as(call->frame, status, library->last_error(ctx));
     XLA_FFI_Error *later = give_back(call);
     return error ? error : later;
