@@ -349,14 +349,18 @@ static bool continues(Case *c)
 }
 
 /* One call both ways whose reserve has so many bytes. again: the bits that the first such call left, or NULL. */
-static void recompute(Case *c, size_t bytes, char which, const Set *in, const Set *start, Guarded *reserve, const Set *want,
-                      const Raw *again, Raw *got)
+static void recompute(Case *c, size_t bytes, char which, const Set *in, const Set *start, Guarded *reserve,
+                      const Set *want, const Raw *again, Raw *got)
 {
     int n;
     const cell_arg *args = call_args(c->d, which, &n);
     char what[96];
     snprintf(what, sizeof what, start ? "accumulated in pieces, %zu bytes" : "in pieces, %zu bytes", bytes);
-    *got = run_call(c, &(Call){ .which = which, .sizes = c->sizes, .in = in, .start = start, .reserve = reserve,
+    *got = run_call(c, &(Call){ .which = which,
+                                .sizes = c->sizes,
+                                .in = in,
+                                .start = start,
+                                .reserve = reserve,
                                 .flags = CELL_RECOMPUTE | (start ? CELL_ACCUMULATE : 0) });
     Set values = values_of(c->d, args, n, got);
     compare(c, what, args, n, &values, want, which == 'f' ? &c->fs : &c->bs, start);
@@ -393,9 +397,11 @@ static void recomputed(Case *c, bool all)
 {
     size_t whole, least, workspace;
     cell_status status = cell_reserve_bytes(c->ctx, c->d, c->sizes, &whole);
-    if (status != CELL_OK || whole == 0 || cell_recompute_bytes(c->ctx, c->d, c->sizes, 1, &least, &workspace) == CELL_OK)
+    if (status != CELL_OK || whole == 0 ||
+        cell_recompute_bytes(c->ctx, c->d, c->sizes, 1, &least, &workspace) == CELL_OK)
         return;
-    verdict(c, least > 1 && least <= whole, "the least reserve is more than that of all steps", cell_last_error(c->ctx));
+    verdict(c, least > 1 && least <= whole, "the least reserve is more than that of all steps",
+            cell_last_error(c->ctx));
     status = cell_recompute_bytes(c->ctx, c->d, c->sizes, least - 1, NULL, NULL);
     verdict(c, status == CELL_TOO_SMALL, "a reserve of less than the least is taken", "");
     if (least == whole)

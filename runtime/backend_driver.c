@@ -298,18 +298,20 @@ static cell_status driver_copy(void *self, void *to, const void *from, size_t by
     return status == CELL_OK ? check(d, d->cu.cuMemcpyAsync(to, from, bytes, d->stream), "cannot copy", err) : status;
 }
 
-static cell_status driver_copy_rows(void *self, const cell_rows *rows, cell_error *err) {
+static cell_status driver_copy_rows(void *self, const cell_rows *rows, cell_error *err)
+{
     Device *d = self;
     cell_status status = use(d, err);
-    const cell_cu_rows copy = {.from_kind = CELL_CU_MEMORY_DEVICE,
-                               .from = rows->from,
-                               .from_pitch = rows->from_pitch,
-                               .to_kind = CELL_CU_MEMORY_DEVICE,
-                               .to = rows->to,
-                               .to_pitch = rows->to_pitch,
-                               .bytes = rows->bytes,
-                               .n = (size_t)rows->n};
-    return status == CELL_OK ? check(d, d->cu.cuMemcpy2DAsync_v2(&copy, d->stream), "cannot copy rows", err) : status;
+    const cell_cu_rows copy = { .from_kind = CELL_CU_MEMORY_DEVICE,
+                                .from = rows->from,
+                                .from_pitch = rows->from_pitch,
+                                .to_kind = CELL_CU_MEMORY_DEVICE,
+                                .to = rows->to,
+                                .to_pitch = rows->to_pitch,
+                                .bytes = rows->bytes,
+                                .n = (size_t)rows->n };
+    return status == CELL_OK ? check(d, d->cu.cuMemcpy2DAsync_v2(&copy, d->stream), "cannot copy rows", err)
+                             : status;
 }
 
 static cell_status driver_transfer(void *self, void *to, const void *from, size_t bytes, cell_error *err) {

@@ -331,8 +331,8 @@ cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const i
  * room. Where pieces have the states between them in less room than all in front of them, each is computed up to 4 times
  * more than once. With a budget for all steps it is the call without the flag. CELL_TOO_SMALL: *reserve is the least. Give
  * forward and backward a reserve of that many bytes, and the flag. */
-cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                                 size_t *reserve, size_t *workspace);
+cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t budget, size_t *reserve, size_t *workspace);
 
 /* The memory a call may use, owned by the caller. workspace NULL with workspace_bytes 0: the runtime takes it
  * from the context's pool for the call. reserve NULL in forward: inference. */

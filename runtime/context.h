@@ -24,8 +24,8 @@ typedef struct cell_mark {
     uint64_t plan;                 /* of which of its plans: what they take memory for need not be the same */
     int64_t sizes[CELL_MAX_SIZES]; /* zeros behind the cell's own */
     int32_t n_sizes, reference;    /* reference: that backend's layout */
-    int64_t length, slots;         /* of a call in pieces (recompute.c); 0 of others */
-    char key[272];                 /* of the instance, cut */
+    int64_t length, slots; /* of a call in pieces (recompute.c); 0 of others */
+    char key[272]; /* of the instance, cut */
 } cell_mark;
 enum { CELL_MARK_BYTES = 512 };
 typedef char cell_mark_fits[sizeof(cell_mark) <= CELL_MARK_BYTES && CELL_MARK_BYTES % CELL_ALIGNMENT == 0 ? 1 : -1];
@@ -38,9 +38,11 @@ typedef struct cell_known_reserve {
 
 /* How a call is cut whose reserve has no room for all steps (recompute.c). */
 typedef struct cell_pieces {
-    int64_t length, count;           /* steps of a piece, of which the first may have less; how many. 1: it is not cut */
-    int64_t slots;                   /* checkpoints that the reserve has room for */
-    size_t checkpoint, piece, bytes; /* of a checkpoint, of what backward needs of a piece, of the whole reserve */
+    int64_t length,
+        count; /* steps of a piece, of which the first may have less; how many. 1: it is not cut */
+    int64_t slots; /* checkpoints that the reserve has room for */
+    size_t checkpoint, piece,
+        bytes; /* of a checkpoint, of what backward needs of a piece, of the whole reserve */
 } cell_pieces;
 
 #define CELL_KNOWN_PIECES 8
@@ -129,8 +131,9 @@ cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const i
 
 /* A call with CELL_RECOMPUTE, which stands for forward or backward. whole: its reserve has room for all steps, so nothing was done
  * yet. */
-cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward, const int64_t *sizes,
-                               void *const *args, const cell_memory *memory, int flags, int *whole);
+cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward,
+                               const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
+                               int *whole);
 
 /* Checks dtypes, sizes, strides and pointers of a product. */
 cell_status cell_gemm_check(const cell_gemm_call *call, cell_error *err);

@@ -112,7 +112,7 @@ typedef struct cell_cu_rows { /* CUDA_MEMCPY2D */
     F(cuStreamWaitEvent, (cell_handle stream, cell_handle event, unsigned flags))                            \
     F(cuStreamIsCapturing, (cell_handle stream, int *status))                                                \
     F(cuStreamBeginCapture_v2, (cell_handle stream, int mode))                                               \
-    F(cuStreamEndCapture, (cell_handle stream, cell_handle *graph))                                          \
+    F(cuStreamEndCapture, (cell_handle stream, cell_handle * graph))                                         \
     F(cuEventCreate, (cell_handle * event, unsigned flags))                                                  \
     F(cuEventRecord, (cell_handle event, cell_handle stream))                                                \
     F(cuEventDestroy_v2, (cell_handle event))                                                                \
@@ -131,7 +131,8 @@ typedef struct cell_cu_rows { /* CUDA_MEMCPY2D */
     F(cuMemcpy2DAsync_v2, (const cell_cu_rows *copy, cell_handle stream))                                    \
     F(cuMemcpyHtoDAsync_v2, (void *to, const void *from, size_t bytes, cell_handle stream))                  \
     F(cuMemsetD8Async, (void *to, unsigned char byte, size_t bytes, cell_handle stream))                     \
-    F(cuMemsetD2D8Async, (void *to, size_t pitch, unsigned char byte, size_t width, size_t height, cell_handle stream)) \
+    F(cuMemsetD2D8Async,                                                                                     \
+      (void *to, size_t pitch, unsigned char byte, size_t width, size_t height, cell_handle stream))         \
     F(cuPointerGetAttribute, (void *value, int attribute, const void *pointer))                              \
     F(cuModuleLoadData, (cell_handle * module, const void *image))                                           \
     F(cuModuleUnload, (cell_handle module))                                                                  \
@@ -139,7 +140,8 @@ typedef struct cell_cu_rows { /* CUDA_MEMCPY2D */
     F(cuFuncGetAttribute, (int *value, int attribute, cell_handle function))                                 \
     F(cuFuncSetAttribute, (cell_handle function, int attribute, int value))                                  \
     F(cuLaunchKernelEx, (const cell_cu_launch *launch, cell_handle function, void **args, void **extra))     \
-    F(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, cell_handle function, int threads, size_t smem)) \
+    F(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                           \
+      (int *blocks, cell_handle function, int threads, size_t smem))                                         \
     F(cuOccupancyMaxActiveClusters, (int *clusters, cell_handle function, const cell_cu_launch *launch))
 
 enum { /* of cuBLAS */

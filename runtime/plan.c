@@ -269,7 +269,10 @@ static cell_status check_flags(const cell_desc *desc, const Direction *direction
     int legal = direction->needs_reserve ? CELL_ACCUMULATE : 0;
     if (flags & ~legal)
         return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s with flags %d; wanted %s", desc->key,
-                         direction->name, flags, legal ? "0 or CELL_ACCUMULATE" : "0");
+                         direction->name, flags,
+                         legal                      ? "0, CELL_ACCUMULATE, CELL_RECOMPUTE or both"
+                         : direction->takes_reserve ? "0 or CELL_RECOMPUTE"
+                                                    : "0");
     if (!direction->takes_reserve && sizes[CELL_SIZE_T] != 1)
         return cell_fail(err, CELL_BAD_SIZE, "%s: step with T %lld; wanted 1", desc->key,
                          (long long)sizes[CELL_SIZE_T]);
@@ -384,7 +387,9 @@ cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int
     cell_status status = CELL_OK;
     if (flags & CELL_RECOMPUTE)
         status = cell_run_recompute(ctx, desc, 0, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
-    return status == CELL_OK && whole ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE) : status;
+    return status == CELL_OK && whole
+               ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE)
+               : status;
 }
 
 cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
@@ -393,7 +398,9 @@ cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const in
     cell_status status = CELL_OK;
     if (flags & CELL_RECOMPUTE)
         status = cell_run_recompute(ctx, desc, 1, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
-    return status == CELL_OK && whole ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE) : status;
+    return status == CELL_OK && whole
+               ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE)
+               : status;
 }
 
 cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,

@@ -17,7 +17,8 @@ enum { MOST_PASSES = 4, GRAIN = 64, EVERY = 64, MOST_STATES = CELL_MAX_ARGS };
 #define MOST_PITCH 2147483647u /* CUDA's limit, bytes */
 
 /* Pieces that `slots` checkpoints and so many passes are enough for: the sums of a binomial tree. */
-static double reach(int64_t slots, int passes) {
+static double reach(int64_t slots, int passes)
+{
     double pieces = 1;
     for (int i = 1; i <= passes; i++)
         pieces = pieces * ((double)slots + i) / i;
@@ -25,7 +26,8 @@ static double reach(int64_t slots, int passes) {
 }
 
 /* The fewest checkpoints for `count` pieces in so many passes. */
-static int64_t slots_for(int64_t count, int passes) {
+static int64_t slots_for(int64_t count, int passes)
+{
     int64_t low = 0, high = count - 1;
     while (low < high) {
         int64_t slots = low + (high - low) / 2;
@@ -39,7 +41,8 @@ static int64_t slots_for(int64_t count, int passes) {
 
 /* Pieces [from, to), the states in front of the first at hand, and room for `slots` checkpoints: in front of which piece the next one
  * is kept. As few as can be lie before it, since these are computed once more. */
-static int64_t middle(int64_t from, int64_t to, int64_t slots) {
+static int64_t middle(int64_t from, int64_t to, int64_t slots)
+{
     int passes = 1;
     while (reach(slots, passes) < (double)(to - from))
         passes++;
@@ -47,16 +50,19 @@ static int64_t middle(int64_t from, int64_t to, int64_t slots) {
     return behind >= (double)(to - from - 1) ? from + 1 : to - (int64_t)behind;
 }
 
-static int is_step_wise(const cell_desc *desc, const cell_arg *arg) {
+static int is_step_wise(const cell_desc *desc, const cell_arg *arg)
+{
     cell_tensor_kind kind = desc->tensors[arg->tensor].kind;
     return kind == CELL_INPUT || kind == CELL_OUTPUT;
 }
 
-static int has_kind(const cell_desc *desc, const cell_arg *arg, cell_tensor_kind kind) {
+static int has_kind(const cell_desc *desc, const cell_arg *arg, cell_tensor_kind kind)
+{
     return desc->tensors[arg->tensor].kind == kind;
 }
 
-static int is_bound(const cell_desc *desc, const char *name) {
+static int is_bound(const cell_desc *desc, const char *name)
+{
     for (int i = 0; i < desc->n_bindings; i++)
         if (strcmp(desc->bindings[i].name, name) == 0)
             return strcmp(desc->bindings[i].value, "true") == 0;
@@ -64,14 +70,17 @@ static int is_bound(const cell_desc *desc, const char *name) {
 }
 
 /* The sizes of a call of so many steps, `before` of the walk's steps behind its first. */
-static void sizes_of_piece(const cell_desc *desc, const int64_t *sizes, int64_t steps, int64_t before, int64_t *piece) {
+static void sizes_of_piece(const cell_desc *desc, const int64_t *sizes, int64_t steps, int64_t before,
+                           int64_t *piece)
+{
     memcpy(piece, sizes, sizeof *sizes * (size_t)desc->n_sizes);
     piece[CELL_SIZE_T] = steps;
     piece[desc->n_sizes - 1] += before;
 }
 
 /* Why steps of this cell are not computed again; NULL: they can be. */
-static const char *no_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
+static const char *no_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes)
+{
     int64_t second[CELL_MAX_SIZES];
     sizes_of_piece(desc, sizes, 1, 1, second);
     if (cell_check_sizes(ctx, desc, second, NULL) != CELL_OK)
@@ -83,7 +92,8 @@ static const char *no_pieces(cell_context *ctx, const cell_desc *desc, const int
     if (is_bound(desc, "reverse") && is_bound(desc, "lengths"))
         return "its sequences have lengths and begin at their ends";
     for (int i = 0; i < desc->n_forward_args && desc->backward_args; i++)
-        if (desc->forward_args[i].role != CELL_ROLE_VALUE || has_kind(desc, &desc->forward_args[i], CELL_OUTPUT))
+        if (desc->forward_args[i].role != CELL_ROLE_VALUE ||
+            has_kind(desc, &desc->forward_args[i], CELL_OUTPUT))
             return NULL;
         else if (i >= desc->n_backward_args || desc->backward_args[i].tensor != desc->forward_args[i].tensor)
             break;
@@ -92,26 +102,31 @@ static const char *no_pieces(cell_context *ctx, const cell_desc *desc, const int
 
 /* Bytes of an argument at these sizes. */
 static cell_status bytes_of(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes, int64_t *bytes,
-                            cell_error *err) {
+                            cell_error *err)
+{
     cell_status status = cell_arg_count(desc, arg, sizes, bytes, err);
-    if (status == CELL_OK && __builtin_mul_overflow(*bytes, (int64_t)cell_dtype_bytes((cell_dtype)arg->dtype), bytes))
+    if (status == CELL_OK &&
+        __builtin_mul_overflow(*bytes, (int64_t)cell_dtype_bytes((cell_dtype)arg->dtype), bytes))
         status = cell_fail(err, CELL_BAD_SIZE, "%s: an argument has more bytes than there can be", desc->key);
     return status;
 }
 
-static int64_t aligned(int64_t bytes) {
+static int64_t aligned(int64_t bytes)
+{
     return (bytes + CELL_ALIGNMENT - 1) / CELL_ALIGNMENT * CELL_ALIGNMENT;
 }
 
-static int64_t first_length(const cell_pieces *p, int64_t steps) {
+static int64_t first_length(const cell_pieces *p, int64_t steps)
+{
     return steps - (p->count - 1) * p->length;
 }
 
 typedef cell_status (*Query)(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes);
 
 /* The most that a piece wants, of the two lengths that there are. */
-static cell_status most_of_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, const cell_pieces *p,
-                                  Query query, size_t *bytes) {
+static cell_status most_of_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                  const cell_pieces *p, Query query, size_t *bytes)
+{
     int64_t piece[CELL_MAX_SIZES], first = first_length(p, sizes[CELL_SIZE_T]);
     size_t other = 0;
     sizes_of_piece(desc, sizes, p->length, 0, piece);
@@ -125,7 +140,9 @@ static cell_status most_of_pieces(cell_context *ctx, const cell_desc *desc, cons
 }
 
 /* States in front of a step, as a checkpoint holds them. */
-static cell_status checkpoint_bytes(const cell_desc *desc, const int64_t *sizes, int64_t *bytes, cell_error *err) {
+static cell_status checkpoint_bytes(const cell_desc *desc, const int64_t *sizes, int64_t *bytes,
+                                    cell_error *err)
+{
     cell_status status = CELL_OK;
     *bytes = 0;
     for (int i = 0; status == CELL_OK && i < desc->n_forward_args; i++) {
@@ -133,8 +150,10 @@ static cell_status checkpoint_bytes(const cell_desc *desc, const int64_t *sizes,
         if (desc->forward_args[i].role != CELL_ROLE_FINAL)
             continue;
         status = bytes_of(desc, &desc->forward_args[i], sizes, &state, err);
-        if (status == CELL_OK && (state > PTRDIFF_MAX - CELL_ALIGNMENT || *bytes > PTRDIFF_MAX - aligned(state)))
-            status = cell_fail(err, CELL_BAD_SIZE, "%s: the states have more bytes than there can be", desc->key);
+        if (status == CELL_OK &&
+            (state > PTRDIFF_MAX - CELL_ALIGNMENT || *bytes > PTRDIFF_MAX - aligned(state)))
+            status =
+                cell_fail(err, CELL_BAD_SIZE, "%s: the states have more bytes than there can be", desc->key);
         if (status == CELL_OK)
             *bytes += aligned(state);
     }
@@ -148,13 +167,14 @@ typedef struct Search {
     const int64_t *sizes;
     size_t budget, least;
     cell_pieces best; /* count 0: none yet */
-    int passes;       /* of the best */
+    int passes; /* of the best */
 } Search;
 
 /* About so many pieces, in as few passes as the budget allows. */
-static cell_status try_count(Search *s, int64_t count, int64_t checkpoint) {
+static cell_status try_count(Search *s, int64_t count, int64_t checkpoint)
+{
     int64_t steps = s->sizes[CELL_SIZE_T];
-    cell_pieces p = {.length = (steps + count - 1) / count, .checkpoint = (size_t)checkpoint};
+    cell_pieces p = { .length = (steps + count - 1) / count, .checkpoint = (size_t)checkpoint };
     if (p.length > 4 * GRAIN)
         p.length = (p.length + GRAIN - 1) / GRAIN * GRAIN;
     p.count = (steps + p.length - 1) / p.length;
@@ -175,7 +195,8 @@ static cell_status try_count(Search *s, int64_t count, int64_t checkpoint) {
 }
 
 /* The longest pieces of the fewest passes. Fewer pieces come first, and with one pass no other is better. */
-static cell_status search(Search *s) {
+static cell_status search(Search *s)
+{
     int64_t steps = s->sizes[CELL_SIZE_T], checkpoint;
     cell_status status = checkpoint_bytes(s->desc, s->sizes, &checkpoint, &s->ctx->error);
     for (int64_t count = 2; status == CELL_OK && count <= steps && s->passes != 1;) {
@@ -186,7 +207,9 @@ static cell_status search(Search *s) {
     return status;
 }
 
-static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget) {
+static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                       size_t budget)
+{
     for (int i = 0; i < CELL_KNOWN_PIECES; i++) {
         cell_known_pieces *known = &ctx->pieces[i];
         if (known->desc == desc && known->budget == budget &&
@@ -197,7 +220,8 @@ static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc,
 }
 
 static void remember_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                            const cell_pieces *pieces) {
+                            const cell_pieces *pieces)
+{
     cell_known_pieces *known = &ctx->pieces[ctx->next_pieces++ % CELL_KNOWN_PIECES];
     known->desc = desc;
     known->budget = budget;
@@ -207,7 +231,8 @@ static void remember_pieces(cell_context *ctx, const cell_desc *desc, const int6
 
 /* The sizes have been checked. least: what a budget that is too small should have been. */
 static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                               cell_pieces *pieces, size_t *least) {
+                               cell_pieces *pieces, size_t *least)
+{
     const cell_known_pieces *known = known_pieces(ctx, desc, sizes, budget);
     *least = 0;
     if (known) {
@@ -218,10 +243,10 @@ static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const i
     cell_status status = cell_reserve_bytes(ctx, desc, sizes, &whole);
     if (status != CELL_OK)
         return status;
-    *pieces = (cell_pieces){.length = sizes[CELL_SIZE_T], .count = 1, .piece = whole, .bytes = whole};
+    *pieces = (cell_pieces){ .length = sizes[CELL_SIZE_T], .count = 1, .piece = whole, .bytes = whole };
     if (whole > budget) {
         const char *why = no_pieces(ctx, desc, sizes);
-        Search s = {.ctx = ctx, .desc = desc, .sizes = sizes, .budget = budget, .least = whole};
+        Search s = { .ctx = ctx, .desc = desc, .sizes = sizes, .budget = budget, .least = whole };
         status = why ? CELL_OK : search(&s);
         if (status != CELL_OK)
             return status;
@@ -229,13 +254,14 @@ static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const i
         *least = s.least;
         if (!s.best.count && (why || s.least == whole))
             return cell_fail(&ctx->error, CELL_TOO_SMALL,
-                             "%s: a reserve of %zu bytes is too small; the least is %zu, since %s", desc->key, budget,
-                             whole, why ? why : "pieces of the steps do not want less");
+                             "%s: a reserve of %zu bytes is too small; the least is %zu, since %s", desc->key,
+                             budget, whole, why ? why : "pieces of the steps do not want less");
         if (!s.best.count)
-            return cell_fail(&ctx->error, CELL_TOO_SMALL,
-                             "%s: a reserve of %zu bytes is too small; the least is %zu, and with %zu nothing is "
-                             "computed again",
-                             desc->key, budget, s.least, whole);
+            return cell_fail(
+                &ctx->error, CELL_TOO_SMALL,
+                "%s: a reserve of %zu bytes is too small; the least is %zu, and with %zu nothing is "
+                "computed again",
+                desc->key, budget, s.least, whole);
     }
     remember_pieces(ctx, desc, sizes, budget, pieces);
     return CELL_OK;
@@ -251,25 +277,29 @@ typedef struct Cut {
     const cell_arg *list;
     int n_list, flags;
     int direct[CELL_MAX_ARGS]; /* per argument of the list: its pieces lie in it as a call takes them */
-    int64_t at[CELL_MAX_ARGS]; /* else where the piece is copied to, in the workspace; of outputs of backward: behind these */
+    int64_t at
+        [CELL_MAX_ARGS]; /* else where the piece is copied to, in the workspace; of outputs of backward: behind these */
     int64_t made[CELL_MAX_ARGS]; /* per argument of forward: where backward has outputs that nobody reads */
-    int64_t state_at[MOST_STATES], carry_at[2], lengths_at, inner, total; /* inner: bytes of a piece's own workspace */
+    int64_t state_at[MOST_STATES], carry_at[2], lengths_at, inner,
+        total; /* inner: bytes of a piece's own workspace */
     /* Per state, arguments: of forward's list initial and final; of backward's adjoint of the final and of the initial one. */
     int initial[MOST_STATES], final[MOST_STATES], d_final[MOST_STATES], d_initial[MOST_STATES];
     void *const *args;
     char *reserve, *work;
     int32_t *lengths; /* of the sequences, in host memory */
-    int64_t entered;  /* the piece whose inputs are in the workspace; -1: none */
+    int64_t entered; /* the piece whose inputs are in the workspace; -1: none */
 } Cut;
 
-static int find_arg(const cell_arg *list, int n, int tensor, cell_role role) {
+static int find_arg(const cell_arg *list, int n, int tensor, cell_role role)
+{
     for (int i = 0; i < n; i++)
         if (list[i].tensor == tensor && list[i].role == role)
             return i;
     return -1;
 }
 
-static void find_states(Cut *c) {
+static void find_states(Cut *c)
+{
     const cell_desc *desc = c->desc;
     for (int i = 0; i < desc->n_forward_args; i++) {
         const cell_arg *arg = &desc->forward_args[i];
@@ -279,18 +309,21 @@ static void find_states(Cut *c) {
         c->final[k] = i;
         c->initial[k] = find_arg(desc->forward_args, desc->n_forward_args, arg->tensor, CELL_ROLE_VALUE);
         c->d_final[k] = find_arg(desc->backward_args, desc->n_backward_args, arg->tensor, CELL_ROLE_D_FINAL);
-        c->d_initial[k] = find_arg(desc->backward_args, desc->n_backward_args, arg->tensor, CELL_ROLE_D_VALUE);
+        c->d_initial[k] =
+            find_arg(desc->backward_args, desc->n_backward_args, arg->tensor, CELL_ROLE_D_VALUE);
     }
 }
 
-static size_t alignment(const cell_context *ctx, const cell_desc *desc, cell_dtype dtype) {
+static size_t alignment(const cell_context *ctx, const cell_desc *desc, cell_dtype dtype)
+{
     if (!ctx->backend->launch || ctx->backend->kind == CELL_BACKEND_CPU)
         return cell_dtype_bytes(dtype);
     return desc->pointer_alignment > 0 ? (size_t)desc->pointer_alignment : 16;
 }
 
 /* Room in the workspace for the pieces of an argument, or none where one sequence has them in a row. */
-static cell_status place_piece(Cut *c, const cell_arg *arg, const int64_t *piece, int *direct, int64_t *at) {
+static cell_status place_piece(Cut *c, const cell_arg *arg, const int64_t *piece, int *direct, int64_t *at)
+{
     int64_t bytes, step, one[CELL_MAX_SIZES];
     sizes_of_piece(c->desc, c->sizes, 1, 0, one);
     cell_status status = bytes_of(c->desc, arg, piece, &bytes, &c->ctx->error);
@@ -307,12 +340,14 @@ static cell_status place_piece(Cut *c, const cell_arg *arg, const int64_t *piece
     *at = c->total;
     c->total += aligned(bytes);
     return c->total < 0 || bytes > PTRDIFF_MAX - c->total
-               ? cell_fail(&c->ctx->error, CELL_BAD_SIZE, "%s: the workspace wanted has more bytes than there can be", c->desc->key)
+               ? cell_fail(&c->ctx->error, CELL_BAD_SIZE,
+                           "%s: the workspace wanted has more bytes than there can be", c->desc->key)
                : CELL_OK;
 }
 
 /* Where everything lies, in the workspace and in a checkpoint. */
-static cell_status lay_out(Cut *c) {
+static cell_status lay_out(Cut *c)
+{
     const cell_desc *desc = c->desc;
     int64_t piece[CELL_MAX_SIZES], in_checkpoint = 0, adjoints = 0, bytes;
     size_t inference, training;
@@ -355,8 +390,9 @@ static cell_status lay_out(Cut *c) {
     return status;
 }
 
-static cell_status cut_new(Cut *c, cell_context *ctx, const cell_desc *desc, const int64_t *sizes, const cell_pieces *p,
-                           int backward) {
+static cell_status cut_new(Cut *c, cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                           const cell_pieces *p, int backward)
+{
     memset(c, 0, sizeof *c);
     c->ctx = ctx;
     c->desc = desc;
@@ -375,10 +411,12 @@ static cell_status cut_new(Cut *c, cell_context *ctx, const cell_desc *desc, con
 }
 
 /* What a call in such pieces wants, forward or backward. */
-static cell_status workspace_of(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, const cell_pieces *p,
-                                size_t *bytes) {
+static cell_status workspace_of(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                const cell_pieces *p, size_t *bytes)
+{
     Cut *c = malloc(sizeof *c);
-    cell_status status = c ? CELL_OK : cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory for a call in pieces");
+    cell_status status =
+        c ? CELL_OK : cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory for a call in pieces");
     *bytes = 0;
     for (int backward = 0; status == CELL_OK && backward < 2; backward++) {
         status = cut_new(c, ctx, desc, sizes, p, backward);
@@ -388,8 +426,9 @@ static cell_status workspace_of(cell_context *ctx, const cell_desc *desc, const 
     return status;
 }
 
-cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                                 size_t *reserve, size_t *workspace) {
+cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t budget, size_t *reserve, size_t *workspace)
+{
     cell_pieces p;
     size_t least, need = 0;
     if (!ctx)
@@ -399,7 +438,8 @@ cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const
         return status;
     status = find_pieces(ctx, desc, sizes, budget, &p, &least);
     if (status == CELL_OK && workspace)
-        status = p.count == 1 ? cell_training_bytes(ctx, desc, sizes, &need) : workspace_of(ctx, desc, sizes, &p, &need);
+        status = p.count == 1 ? cell_training_bytes(ctx, desc, sizes, &need)
+                              : workspace_of(ctx, desc, sizes, &p, &need);
     if (reserve)
         *reserve = status == CELL_OK ? p.bytes : least;
     if (workspace)
@@ -412,42 +452,47 @@ typedef struct Span {
     int64_t steps, before, row;
 } Span;
 
-static Span span_of(const Cut *c, int64_t piece) {
+static Span span_of(const Cut *c, int64_t piece)
+{
     int64_t all = c->sizes[CELL_SIZE_T], first = first_length(&c->p, all);
-    Span s = {.steps = piece ? c->p.length : first, .before = piece ? first + (piece - 1) * c->p.length : 0};
+    Span s = { .steps = piece ? c->p.length : first,
+               .before = piece ? first + (piece - 1) * c->p.length : 0 };
     s.row = c->reverse ? all - s.before - s.steps : s.before;
     return s;
 }
 
 /* Rows of one piece between an argument and its copy in the workspace. */
-static cell_status move_rows(Cut *c, const cell_arg *arg, void *whole, void *copy, const Span *s, int out) {
+static cell_status move_rows(Cut *c, const cell_arg *arg, void *whole, void *copy, const Span *s, int out)
+{
     int64_t one[CELL_MAX_SIZES], step, batch = c->sizes[CELL_SIZE_B];
     sizes_of_piece(c->desc, c->sizes, 1, 0, one);
     cell_status status = bytes_of(c->desc, arg, one, &step, &c->ctx->error);
     if (status != CELL_OK || batch == 0 || step == 0)
         return status;
     step /= batch;
-    cell_rows rows = {.to = copy, .from = (char *)whole + s->row * step};
+    cell_rows rows = { .to = copy, .from = (char *)whole + s->row * step };
     rows.to_pitch = (size_t)(s->steps * step);
     rows.from_pitch = (size_t)(c->sizes[CELL_SIZE_T] * step);
     if (out)
-        rows = (cell_rows){.to = (char *)whole + s->row * step,
-                           .from = copy,
-                           .to_pitch = rows.from_pitch,
-                           .from_pitch = rows.to_pitch};
+        rows = (cell_rows){ .to = (char *)whole + s->row * step,
+                            .from = copy,
+                            .to_pitch = rows.from_pitch,
+                            .from_pitch = rows.to_pitch };
     rows.bytes = (size_t)(s->steps * step);
     rows.n = batch;
     const cell_backend *backend = c->ctx->backend;
     if (backend->copy_rows && rows.to_pitch <= MOST_PITCH && rows.from_pitch <= MOST_PITCH)
         return backend->copy_rows(c->ctx->self, &rows, &c->ctx->error);
     for (int64_t b = 0; status == CELL_OK && b < batch; b++)
-        status = backend->copy(c->ctx->self, (char *)rows.to + (size_t)b * rows.to_pitch,
-                               (const char *)rows.from + (size_t)b * rows.from_pitch, rows.bytes, &c->ctx->error);
+        status =
+            backend->copy(c->ctx->self, (char *)rows.to + (size_t)b * rows.to_pitch,
+                          (const char *)rows.from + (size_t)b * rows.from_pitch, rows.bytes, &c->ctx->error);
     return status;
 }
 
 /* Where a call of the piece has argument i of the list. */
-static void *piece_of(const Cut *c, int i, const Span *s) {
+static void *piece_of(const Cut *c, int i, const Span *s)
+{
     int64_t one[CELL_MAX_SIZES], step = 0;
     if (!c->args[i] || !is_step_wise(c->desc, &c->list[i]))
         return c->args[i];
@@ -459,20 +504,23 @@ static void *piece_of(const Cut *c, int i, const Span *s) {
     return (char *)c->args[i] + s->row * step;
 }
 
-static cell_status piece_in(Cut *c, int i, const Span *s) {
+static cell_status piece_in(Cut *c, int i, const Span *s)
+{
     if (!c->args[i] || !is_step_wise(c->desc, &c->list[i]) || c->direct[i])
         return CELL_OK;
     return move_rows(c, &c->list[i], c->args[i], c->work + c->at[i], s, 0);
 }
 
-static cell_status piece_out(Cut *c, int i, const Span *s) {
+static cell_status piece_out(Cut *c, int i, const Span *s)
+{
     if (!c->args[i] || !is_step_wise(c->desc, &c->list[i]) || c->direct[i])
         return CELL_OK;
     return move_rows(c, &c->list[i], c->args[i], c->work + c->at[i], s, 1);
 }
 
 /* How many steps of this piece each sequence has. */
-static cell_status put_lengths(Cut *c, const Span *s) {
+static cell_status put_lengths(Cut *c, const Span *s)
+{
     int64_t n = c->sizes[CELL_SIZE_B];
     int32_t *lengths = malloc(sizeof *lengths * (size_t)(n + 1));
     if (!lengths)
@@ -488,7 +536,8 @@ static cell_status put_lengths(Cut *c, const Span *s) {
 }
 
 /* The inputs of a piece, where its calls read them. */
-static cell_status enter(Cut *c, int64_t piece) {
+static cell_status enter(Cut *c, int64_t piece)
+{
     if (c->entered == piece)
         return CELL_OK;
     Span s = span_of(c, piece);
@@ -500,22 +549,26 @@ static cell_status enter(Cut *c, int64_t piece) {
 }
 
 /* What a call of the piece is given, in the order of both lists. */
-static void give(const Cut *c, const Span *s, void *const *states, void **args) {
+static void give(const Cut *c, const Span *s, void *const *states, void **args)
+{
     for (int i = 0; i < c->n_given; i++)
-        args[i] = has_kind(c->desc, &c->list[i], CELL_LENGTHS) && c->lengths ? c->work + c->lengths_at : piece_of(c, i, s);
+        args[i] = has_kind(c->desc, &c->list[i], CELL_LENGTHS) && c->lengths ? c->work + c->lengths_at
+                                                                             : piece_of(c, i, s);
     for (int k = 0; k < c->n_states; k++)
         args[c->initial[k]] = states[k];
 }
 
 /* The states of a checkpoint; of number -1 those that the call was given. */
-static void states_at(const Cut *c, int64_t slot, void **states) {
+static void states_at(const Cut *c, int64_t slot, void **states)
+{
     char *at = c->reserve + CELL_MARK_BYTES + (size_t)slot * c->p.checkpoint;
     for (int k = 0; k < c->n_states; k++)
         states[k] = slot < 0 ? c->args[c->initial[k]] : at + c->state_at[k];
 }
 
-static cell_memory memory_of(const Cut *c, int saves) {
-    cell_memory memory = {.workspace = c->inner ? c->work : NULL, .workspace_bytes = (size_t)c->inner};
+static cell_memory memory_of(const Cut *c, int saves)
+{
+    cell_memory memory = { .workspace = c->inner ? c->work : NULL, .workspace_bytes = (size_t)c->inner };
     if (saves) {
         memory.reserve = c->reserve + CELL_MARK_BYTES + (size_t)c->p.slots * c->p.checkpoint;
         memory.reserve_bytes = c->p.piece;
@@ -524,9 +577,10 @@ static cell_memory memory_of(const Cut *c, int saves) {
 }
 
 /* Forward of one piece, from the states of slot `from`. final: where the states behind it go. */
-static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *final, int saves) {
+static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *final, int saves)
+{
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = {0}, *states[MOST_STATES];
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES];
     int64_t sizes[CELL_MAX_SIZES];
     Span s = span_of(c, piece);
     cell_status status = enter(c, piece);
@@ -548,7 +602,8 @@ static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *f
 }
 
 /* The states in front of piece `to` in slot `kept`, from those in front of piece `from` in slot `at`. */
-static cell_status advance(Cut *c, int64_t from, int64_t to, int64_t at, int64_t kept) {
+static cell_status advance(Cut *c, int64_t from, int64_t to, int64_t at, int64_t kept)
+{
     void *states[MOST_STATES];
     cell_status status = CELL_OK;
     states_at(c, kept, states);
@@ -558,7 +613,8 @@ static cell_status advance(Cut *c, int64_t from, int64_t to, int64_t at, int64_t
 }
 
 /* Checkpoints on the way to the last piece, which forward leaves: in front of which pieces they are. */
-static cell_status to_last(Cut *c, int64_t *kept, int64_t *n, int run) {
+static cell_status to_last(Cut *c, int64_t *kept, int64_t *n, int run)
+{
     cell_status status = CELL_OK;
     int64_t top = 0;
     *n = 0;
@@ -571,7 +627,8 @@ static cell_status to_last(Cut *c, int64_t *kept, int64_t *n, int run) {
     return status;
 }
 
-static cell_status forward(Cut *c, int64_t *kept) {
+static cell_status forward(Cut *c, int64_t *kept)
+{
     void *final[MOST_STATES];
     int64_t n;
     cell_status status = to_last(c, kept, &n, 1);
@@ -580,21 +637,26 @@ static cell_status forward(Cut *c, int64_t *kept) {
     return status == CELL_OK ? run_piece(c, c->p.count - 1, n - 1, final, 1) : status;
 }
 
-static int wants_params(const Cut *c) {
+static int wants_params(const Cut *c)
+{
     for (int i = 0; i < c->n_list; i++)
         if (c->list[i].role == CELL_ROLE_D_VALUE && c->args[i] && has_kind(c->desc, &c->list[i], CELL_PARAM))
             return 1;
     return 0;
 }
 
-static cell_status clear(Cut *c, void *at, const cell_arg *arg, const int64_t *sizes) {
+static cell_status clear(Cut *c, void *at, const cell_arg *arg, const int64_t *sizes)
+{
     int64_t bytes;
     cell_status status = bytes_of(c->desc, arg, sizes, &bytes, &c->ctx->error);
-    return status == CELL_OK && bytes ? c->ctx->backend->fill(c->ctx->self, at, 0, (size_t)bytes, &c->ctx->error) : status;
+    return status == CELL_OK && bytes
+               ? c->ctx->backend->fill(c->ctx->self, at, 0, (size_t)bytes, &c->ctx->error)
+               : status;
 }
 
 /* What is written by a call that adds, whether or not the caller wants that: zeros, or what is there. */
-static cell_status begin_sums(Cut *c, const Span *s, void *const *args, const int64_t *sizes, int first) {
+static cell_status begin_sums(Cut *c, const Span *s, void *const *args, const int64_t *sizes, int first)
+{
     cell_status status = CELL_OK;
     for (int i = c->n_given; status == CELL_OK && i < c->n_list; i++) {
         const cell_arg *arg = &c->list[i];
@@ -610,14 +672,16 @@ static cell_status begin_sums(Cut *c, const Span *s, void *const *args, const in
 }
 
 /* Adjoints of states between two pieces, by turns in one of two places. */
-static void *carried(const Cut *c, int k, int64_t piece) {
+static void *carried(const Cut *c, int k, int64_t piece)
+{
     return c->work + c->carry_at[piece % 2] + c->state_at[k];
 }
 
 /* Backward of one piece, of which the reserve is filled. */
-static cell_status back_piece(Cut *c, int64_t piece, int64_t from) {
+static cell_status back_piece(Cut *c, int64_t piece, int64_t from)
+{
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = {0}, *states[MOST_STATES];
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES];
     int64_t sizes[CELL_MAX_SIZES], last = c->p.count - 1;
     Span s = span_of(c, piece);
     int flags = c->flags & CELL_ACCUMULATE;
@@ -651,7 +715,8 @@ static cell_status back_piece(Cut *c, int64_t piece, int64_t from) {
     return status;
 }
 
-static cell_status backward(Cut *c, int64_t *kept) {
+static cell_status backward(Cut *c, int64_t *kept)
+{
     int64_t n, end = c->p.count;
     cell_status status = to_last(c, kept, &n, 0);
     while (status == CELL_OK && end > 0) {
@@ -673,7 +738,8 @@ static cell_status backward(Cut *c, int64_t *kept) {
 }
 
 /* The lengths of the sequences on the host: those of a GPU are waited for. */
-static cell_status read_lengths(Cut *c) {
+static cell_status read_lengths(Cut *c)
+{
     int i = 0, n = (int)c->sizes[CELL_SIZE_B];
     while (i < c->n_given && !has_kind(c->desc, &c->list[i], CELL_LENGTHS))
         i++;
@@ -681,19 +747,24 @@ static cell_status read_lengths(Cut *c) {
         return CELL_OK;
     const cell_backend *backend = c->ctx->backend;
     if (backend->graph_busy && backend->graph_busy(c->ctx->self))
-        return cell_fail(&c->ctx->error, CELL_UNSUPPORTED,
-                         "%s: the stream is being captured, and lengths are read on the host to compute steps again", c->desc->key);
+        return cell_fail(
+            &c->ctx->error, CELL_UNSUPPORTED,
+            "%s: the stream is being captured, and lengths are read on the host to compute steps again",
+            c->desc->key);
     c->lengths = malloc(sizeof *c->lengths * (size_t)n);
     if (!c->lengths)
         return cell_fail(&c->ctx->error, CELL_OUT_OF_MEMORY, "out of memory for %d lengths", n);
-    return backend->transfer(c->ctx->self, c->lengths, c->args[i], sizeof *c->lengths * (size_t)n, &c->ctx->error);
+    return backend->transfer(c->ctx->self, c->lengths, c->args[i], sizeof *c->lengths * (size_t)n,
+                             &c->ctx->error);
 }
 
 /* The call in pieces; everything is checked but what only a piece's own call knows. */
-static cell_status run_cut(Cut *c, const cell_memory *memory) {
+static cell_status run_cut(Cut *c, const cell_memory *memory)
+{
     cell_context *ctx = c->ctx;
     int64_t *kept = malloc(sizeof *kept * (size_t)(c->p.slots + 1));
-    cell_status status = kept ? read_lengths(c) : cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory for checkpoints");
+    cell_status status =
+        kept ? read_lengths(c) : cell_fail(&ctx->error, CELL_OUT_OF_MEMORY, "out of memory for checkpoints");
     c->work = memory->workspace;
     if (status == CELL_OK && !c->work && c->total) {
         status = cell_context_workspace(ctx, (size_t)c->total);
@@ -706,13 +777,14 @@ static cell_status run_cut(Cut *c, const cell_memory *memory) {
     return status;
 }
 
-static cell_status run_pieces(Cut *c, void *const *args, const cell_memory *memory) {
-    size_t need[2] = {(size_t)c->total, c->p.bytes};
+static cell_status run_pieces(Cut *c, void *const *args, const cell_memory *memory)
+{
+    size_t need[2] = { (size_t)c->total, c->p.bytes };
     cell_error *err = &c->ctx->error;
     cell_status status = CELL_OK;
     if (!memory->workspace && memory->workspace_bytes)
-        status = cell_fail(err, CELL_NULL_POINTER, "%s: the workspace is null, but said to have %zu bytes", c->desc->key,
-                           memory->workspace_bytes);
+        status = cell_fail(err, CELL_NULL_POINTER, "%s: the workspace is null, but said to have %zu bytes",
+                           c->desc->key, memory->workspace_bytes);
     if (status == CELL_OK)
         status = cell_check_args(c->ctx, c->desc, c->list, c->n_list, c->sizes, args, memory, need, err);
     c->args = args;
@@ -728,16 +800,19 @@ static cell_status run_pieces(Cut *c, void *const *args, const cell_memory *memo
     return status == CELL_OK ? marked : status;
 }
 
-cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward, const int64_t *sizes,
-                               void *const *args, const cell_memory *memory, int flags, int *whole) {
-    cell_pieces p = {.count = 1};
+cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward,
+                               const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
+                               int *whole)
+{
+    cell_pieces p = { .count = 1 };
     size_t least;
     cell_status status = cell_context_check(ctx);
     if (status == CELL_OK)
         status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
     if (status == CELL_OK && memory && memory->reserve)
         status = find_pieces(ctx, desc, sizes, memory->reserve_bytes, &p, &least);
-    *whole = p.count == 1;
+    *whole =
+        p.count == 1 || flags & ~(is_backward ? CELL_ACCUMULATE : 0); /* where wrong flags are reported */
     if (status != CELL_OK || *whole)
         return status;
     Cut *c = malloc(sizeof *c);

@@ -27,7 +27,8 @@ static uint64_t hash_of_plan(const cell_desc *desc) {
 }
 
 static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                         const cell_pieces *pieces) {
+                         const cell_pieces *pieces)
+{
     cell_mark mark;
     memset(&mark, 0, sizeof mark); /* padding is compared too */
     memcpy(mark.magic, magic, sizeof magic);
@@ -68,7 +69,8 @@ static void remember(cell_context *ctx, const void *reserve, const cell_mark *ma
 }
 
 cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
-                              int filled, const cell_pieces *pieces) {
+                              int filled, const cell_pieces *pieces)
+{
     cell_mark mark = mark_of(ctx, desc, sizes, pieces);
     const cell_backend *backend = ctx->backend;
     if (!filled)
@@ -96,12 +98,13 @@ static cell_status refuse(const cell_context *ctx, const cell_desc *desc, const 
     if (found->hash == wanted->hash && found->n_sizes == wanted->n_sizes)
         cell_list_sizes(desc, found->sizes, was, sizeof was);
     const char *by = "";
-    if (found->reference)
+    if (*was && found->reference == wanted->reference &&
+        (found->length != wanted->length || found->slots != wanted->slots))
+        by = " in other pieces: with another number of bytes, or not with CELL_RECOMPUTE as well";
+    else if (found->reference)
         by = " on the reference backend";
     else if (*was && found->plan != wanted->plan)
         by = " by the kernels of another plan, for other devices or calls";
-    else if (*was && (found->length != wanted->length || found->slots != wanted->slots))
-        by = " in other pieces: with another number of bytes, or not with CELL_RECOMPUTE as well";
     return cell_fail(err, CELL_BAD_ARGUMENT,
                      "%s: backward's reserve was filled by forward of %.247s%s%s%s; wanted that of %s with %s on "
                      "the %s backend",
@@ -114,7 +117,8 @@ static int is_blank(const cell_mark *mark) {
 }
 
 cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                               const void *reserve, const cell_pieces *pieces) {
+                               const void *reserve, const cell_pieces *pieces)
+{
     cell_mark wanted = mark_of(ctx, desc, sizes, pieces), found;
     const cell_backend *backend = ctx->backend;
     if (backend->host_memory) {

@@ -244,7 +244,7 @@ static void forward_refusals(cell_context *ctx, Call *call) {
     refuse(ctx, call, 'f', s, args, &odd, 0, CELL_MISALIGNED, "workspace is at");
     refuse(ctx, call, 'f', s, args, &no_place, 0, CELL_NULL_POINTER, "workspace is null, but said to have");
     refuse(ctx, call, 'f', s, args, &good, CELL_ACCUMULATE, CELL_BAD_ARGUMENT,
-           "forward with flags 1; wanted 0");
+           "forward with flags 1; wanted 0 or CELL_RECOMPUTE");
     refuse(ctx, call, 'f', s, WITH(3, call->x), &good, 0, CELL_BAD_ARGUMENT, "x and y overlap");
     refuse(ctx, call, 'f', s, WITH(4, call->h0 + 4), &good, 0, CELL_BAD_ARGUMENT,
            "initial h and final h overlap");
@@ -260,8 +260,8 @@ static void backward_refusals(cell_context *ctx, Call *call) {
     void *args[] = {call->x, call->w, call->h0, call->dy, call->dht, call->dx, call->dw, call->dh0}, *bad[8];
     refuse(ctx, call, 'b', s, args, &none, 0, CELL_NULL_POINTER,
            "backward's reserve is null; wanted the 768 bytes");
-    refuse(ctx, call, 'b', s, args, &good, 2, CELL_BAD_ARGUMENT,
-           "backward with flags 2; wanted 0 or CELL_ACCUMULATE");
+    refuse(ctx, call, 'b', s, args, &good, 4, CELL_BAD_ARGUMENT,
+           "backward with flags 4; wanted 0, CELL_ACCUMULATE, CELL_RECOMPUTE or both");
     refuse(ctx, call, 'b', s, WITH(6, (char *)call->dw + 8), &good, 0, CELL_MISALIGNED,
            "gradient of W is at");
     refuse(ctx, call, 'b', s, WITH(7, call->dht), &good, 0, CELL_BAD_ARGUMENT,
