@@ -348,7 +348,8 @@ static bool continues(Case *c)
     return cell_workspace_bytes(c->ctx, c->d, sizes, &bytes) == CELL_OK;
 }
 
-/* One call both ways whose reserve has so many bytes. again: the bits that the first such call left, or NULL. */
+/* One call both ways whose reserve has so many bytes. again: the bits that the first such call left, or
+ * NULL. */
 static void recompute(Case *c, size_t bytes, char which, const Set *in, const Set *start, Guarded *reserve,
                       const Set *want, const Raw *again, Raw *got)
 {
@@ -369,7 +370,8 @@ static void recompute(Case *c, size_t bytes, char which, const Set *in, const Se
     set_free(&values);
 }
 
-/* With a budget for the reserve: the gradients of the call without, in memory of just the bytes that were asked for. */
+/* With a budget for the reserve: the gradients of the call without, in memory of just the bytes that
+ * were asked for. */
 static void in_budget(Case *c, size_t budget)
 {
     size_t bytes, workspace;

@@ -48,7 +48,8 @@ typedef enum cell_backend_kind {
 
 enum {
     CELL_ACCUMULATE = 1, /* backward adds to the gradient buffers instead of overwriting them */
-    /* Forward and backward: reserve_bytes is a budget. What has no room there backward computes again (cell_recompute_bytes). */
+    /* Forward and backward: reserve_bytes is a budget. What has no room there backward computes again
+     * (cell_recompute_bytes). */
     CELL_RECOMPUTE = 2
 };
 

@@ -325,12 +325,13 @@ cell_status cell_training_bytes(cell_context *ctx, const cell_desc *desc, const 
 /* Bytes that forward saves for backward, likewise. */
 cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes);
 
-/* For calls with CELL_RECOMPUTE: the bytes of a reserve that has at most `budget`, and of the workspace that training with it
- * wants; a pointer may be NULL. Steps are cut into pieces: the reserve holds the states in front of some of them, and what backward
- * needs of one; backward computes the others again, one after the other. The fewest and longest pieces are taken for which there is
- * room. Where pieces have the states between them in less room than all in front of them, each is computed up to 4 times
- * more than once. With a budget for all steps it is the call without the flag. CELL_TOO_SMALL: *reserve is the least. Give
- * forward and backward a reserve of that many bytes, and the flag. */
+/* For calls with CELL_RECOMPUTE: the bytes of a reserve that has at most `budget`, and of the workspace
+ * that training with it wants; a pointer may be NULL. Steps are cut into pieces: the reserve holds the
+ * states in front of some of them, and what backward needs of one; backward computes the others again,
+ * one after the other. The fewest and longest pieces are taken for which there is room. Where pieces
+ * have the states between them in less room than all in front of them, each is computed up to 4 times
+ * more than once. With a budget for all steps it is the call without the flag. CELL_TOO_SMALL: *reserve
+ * is the least. Give forward and backward a reserve of that many bytes, and the flag. */
 cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t budget, size_t *reserve, size_t *workspace);
 

@@ -122,15 +122,17 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
 /* "B=2 T=5 D=8 t0=0" */
 void cell_list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes);
 
-/* After forward: marks the reserve as filled by this call, or, if that failed, by none. pieces: how it was cut, or NULL. */
+/* After forward: marks the reserve as filled by this call, or, if that failed, by none. pieces: how it
+ * was cut, or NULL. */
 cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
                               int filled, const cell_pieces *pieces);
-/* Before backward: is the reserve that of a forward call at these sizes, cut likewise, as far as can be known? */
+/* Before backward: is the reserve that of a forward call at these sizes, cut likewise, as far as can be
+ * known? */
 cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                const void *reserve, const cell_pieces *pieces);
 
-/* A call with CELL_RECOMPUTE, which stands for forward or backward. whole: its reserve has room for all steps, so nothing was done
- * yet. */
+/* A call with CELL_RECOMPUTE, which stands for forward or backward. whole: its reserve has room for all
+ * steps, so nothing was done yet. */
 cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_backward,
                                const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
                                int *whole);

@@ -1,18 +1,21 @@
-/* Training with less reserve than all steps want. In: forward and backward calls with CELL_RECOMPUTE, whose reserve is as
- * large as the caller has room. Out: what the calls without it give. The steps are cut into pieces. Forward keeps the states
- * in front of some pieces (checkpoints), and what backward needs of the last piece. Backward goes from the last piece to the
- * first, computes the states in front of a piece again from the checkpoint before it, then the piece itself with what backward
- * needs, and adds up the gradients of params. Guaranteed: how a call is cut follows from the sizes, the device and the bytes of
- * the reserve alone, so forward and backward agree; every checkpoint, and so every gradient, has the same bits in every run. A
- * piece is a call of the same instance: nothing here knows of schedules. */
+/* Training with less reserve than all steps want. In: forward and backward calls with CELL_RECOMPUTE,
+ * whose reserve is as large as the caller has room. Out: what the calls without it give. The steps are
+ * cut into pieces. Forward keeps the states in front of some pieces (checkpoints), and what backward
+ * needs of the last piece. Backward goes from the last piece to the first, computes the states in front
+ * of a piece again from the checkpoint before it, then the piece itself with what backward needs, and
+ * adds up the gradients of params. Guaranteed: how a call is cut follows from the sizes, the device and
+ * the bytes of the reserve alone, so forward and backward agree; every checkpoint, and so every
+ * gradient, has the same bits in every run. A piece is a call of the same instance: nothing here knows
+ * of schedules. */
 #include "run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* MOST_PASSES: how often a step is computed again at most, besides the once of its piece. GRAIN: pieces of more than four times as
- * many steps have a multiple of it, so that those of one sequence begin at addresses that kernels take. EVERY: below it every number
- * of pieces is looked at, above it each is a sixteenth more than the one before. */
+/* MOST_PASSES: how often a step is computed again at most, besides the once of its piece. GRAIN: pieces
+ * of more than four times as many steps have a multiple of it, so that those of one sequence begin at
+ * addresses that kernels take. EVERY: below it every number of pieces is looked at, above it each is a
+ * sixteenth more than the one before. */
 enum { MOST_PASSES = 4, GRAIN = 64, EVERY = 64, MOST_STATES = CELL_MAX_ARGS };
 #define MOST_PITCH 2147483647u /* CUDA's limit, bytes */
 
@@ -39,8 +42,9 @@ static int64_t slots_for(int64_t count, int passes)
     return low;
 }
 
-/* Pieces [from, to), the states in front of the first at hand, and room for `slots` checkpoints: in front of which piece the next one
- * is kept. As few as can be lie before it, since these are computed once more. */
+/* Pieces [from, to), the states in front of the first at hand, and room for `slots` checkpoints: in
+ * front of which piece the next one is kept. As few as can be lie before it, since these are computed
+ * once more. */
 static int64_t middle(int64_t from, int64_t to, int64_t slots)
 {
     int passes = 1;
@@ -277,12 +281,12 @@ typedef struct Cut {
     const cell_arg *list;
     int n_list, flags;
     int direct[CELL_MAX_ARGS]; /* per argument of the list: its pieces lie in it as a call takes them */
-    int64_t at
-        [CELL_MAX_ARGS]; /* else where the piece is copied to, in the workspace; of outputs of backward: behind these */
+    int64_t at[CELL_MAX_ARGS]; /* else where in the workspace the piece is copied to */
     int64_t made[CELL_MAX_ARGS]; /* per argument of forward: where backward has outputs that nobody reads */
-    int64_t state_at[MOST_STATES], carry_at[2], lengths_at, inner,
-        total; /* inner: bytes of a piece's own workspace */
-    /* Per state, arguments: of forward's list initial and final; of backward's adjoint of the final and of the initial one. */
+    int64_t state_at[MOST_STATES], carry_at[2], lengths_at;
+    int64_t inner, total; /* bytes of a piece's own workspace, and of all of it */
+    /* Per state, arguments: of forward's list initial and final; of backward's adjoint of the final and
+     * of the initial one. */
     int initial[MOST_STATES], final[MOST_STATES], d_final[MOST_STATES], d_initial[MOST_STATES];
     void *const *args;
     char *reserve, *work;
@@ -580,7 +584,7 @@ static cell_memory memory_of(const Cut *c, int saves)
 static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *final, int saves)
 {
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES];
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = {0};
     int64_t sizes[CELL_MAX_SIZES];
     Span s = span_of(c, piece);
     cell_status status = enter(c, piece);
@@ -604,7 +608,7 @@ static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *f
 /* The states in front of piece `to` in slot `kept`, from those in front of piece `from` in slot `at`. */
 static cell_status advance(Cut *c, int64_t from, int64_t to, int64_t at, int64_t kept)
 {
-    void *states[MOST_STATES];
+    void *states[MOST_STATES] = {0};
     cell_status status = CELL_OK;
     states_at(c, kept, states);
     for (int64_t piece = from; status == CELL_OK && piece < to; piece++)
@@ -629,7 +633,7 @@ static cell_status to_last(Cut *c, int64_t *kept, int64_t *n, int run)
 
 static cell_status forward(Cut *c, int64_t *kept)
 {
-    void *final[MOST_STATES];
+    void *final[MOST_STATES] = {0};
     int64_t n;
     cell_status status = to_last(c, kept, &n, 1);
     for (int k = 0; k < c->n_states; k++)
@@ -681,7 +685,7 @@ static void *carried(const Cut *c, int k, int64_t piece)
 static cell_status back_piece(Cut *c, int64_t piece, int64_t from)
 {
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES];
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = {0};
     int64_t sizes[CELL_MAX_SIZES], last = c->p.count - 1;
     Span s = span_of(c, piece);
     int flags = c->flags & CELL_ACCUMULATE;

@@ -112,17 +112,19 @@ class Instance:
         return value
 
     def budget(self, value):
-        """The bytes that what backward needs may have, of a number or of a text such as "512MB"; None: as many as there are."""
+        """The bytes that may be kept for backward, of a number or a text such as "512MB"; None: no limit."""
         if value is None:
             return None
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?i?)B\s*", value) if isinstance(value, str) else None
+        words = r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?i?)B\s*"
+        found = re.fullmatch(words, value) if isinstance(value, str) else None
         if found:
             factor = 1024 if found[2].endswith("i") else 1000
             power = " kMGT".index(found[2][:1] or " ")
             if found[2] != "i":
                 value = int(float(found[1]) * factor ** power)
         if isinstance(value, str):
-            raise TypeMismatch(f"{self.name}: reserve is {value!r}; wanted a number of bytes, or a text such as '512MB' or '1.5GiB'")
+            raise TypeMismatch(f"{self.name}: reserve is {value!r}; wanted a number of bytes, or a text such "
+                               "as '512MB' or '1.5GiB'")
         return self.whole_number("reserve", value, 1)
 
     def first_step(self, t0, state, step):

@@ -129,8 +129,9 @@ class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
     args_behind = ["batch_first (bool): True: tensors are [B, T, ...]; False: [T, B, ...]. Default: True",
-                   "device: where the params are", "sizes (dict): sizes whose names are words of Python or taken here",
-                   "reserve: bytes that what backward needs may have, or a text such as '512MB'. Default: all that it wants"]
+                   "device: where the params are",
+                   "sizes (dict): sizes whose names are words of Python or taken here",
+                   "reserve: bytes to keep for backward, or a text such as '512MB'. Default: no limit"]
     made_keywords = ("self", "sizes", "batch_first", "device", "reserve")
     whole = (int, torch.SymInt)
 
@@ -364,7 +365,8 @@ class TorchInstance(Instance):
         if found is not None:
             remember(plans[saves], key, (*found[:-1], self.ops, found[-1]))
 
-    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None, reserve=None):
+    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None,
+            reserve=None):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes; `plans` are those that the next call like this one
         looks into."""
         m = self.manifest
@@ -529,13 +531,14 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return super()._apply(follow if any(t.dtype in ("c64", "c128") for t in self.instance.manifest.params) else fn,
                               recurse)
 
-    def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None, **named):
+    def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None,
+                **named):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False, in the order of the
         spec or by name. `state`, by name or behind all inputs, is what an earlier call gave, or None for the spec's initial
         values; t0 the number of steps done before, which only cells that use it ask for. A cell without inputs is told
         `batch` and `steps`. With final_state=False there are no final states, None in their place: neither allocated nor
-        written. `reserve` is how many bytes the call may keep for backward (a number, or "512MB"), which computes the rest
-        again; without it that of the module counts."""
+        written. `reserve` is how many bytes the call may keep for backward (a number, or "512MB"), which
+        computes the rest again; without it that of the module counts."""
         try:
             return self._run(inputs, named, state, t0, False, batch, steps, final_state, reserve)
         except CellcError as error:
@@ -653,9 +656,11 @@ class Op:
         sizes = {size: self.instance.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         i = self.instance.fitting(inputs, params)
-        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state, plans, reserve)
+        sizes = Sizes(m, sizes, "sizes")
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve)
 
-    def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, reserve=None, **named):
+    def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True,
+                 reserve=None, **named):
         """Tensors in the order inputs, params, behind them the state, or by name (one that is a keyword here, or a word of
         Python, with a _ behind it); `sizes` for what no tensor says, such as {"B": 2}."""
         try:

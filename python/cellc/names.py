@@ -7,7 +7,8 @@ import keyword
 
 from .errors import TypeMismatch
 
-CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state", "reserve"])     # keywords of calls in all frameworks
+# Keywords of calls in all frameworks.
+CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state", "reserve"])
 
 
 def usable(names, taken=(), fields=False):

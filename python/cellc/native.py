@@ -73,7 +73,8 @@ class Library:
         self.bytes = {what: self.declare(f"cell_{what}_bytes", ctypes.c_int, *bytes_of)
                       for what in ("workspace", "inference", "reserve")}
         counts = [ctypes.POINTER(ctypes.c_size_t)] * 2
-        self.recompute = self.declare("cell_recompute_bytes", ctypes.c_int, *bytes_of[:3], ctypes.c_size_t, *counts)
+        self.recompute = self.declare("cell_recompute_bytes", ctypes.c_int, *bytes_of[:3], ctypes.c_size_t,
+                                      *counts)
         self.create = self.declare("cell_context_create", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
                                    ctypes.c_char_p, ctypes.c_size_t)
         self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
@@ -181,7 +182,7 @@ class Library:
         return found
 
     def memory(self, what, device, sizes, budget=None):
-        """Bytes of workspace, of workspace for inference, or of reserve. budget: what the reserve may have at most."""
+        """Bytes of workspace, of workspace for inference, or of reserve. budget: its most."""
         if device is None and self.host:
             return self.host.memory(what, device, sizes, budget)
         key = (what, device, budget, *sizes)
@@ -193,7 +194,8 @@ class Library:
                     status = self.bytes[what](ctx, self.desc, self.array(sizes), ctypes.byref(count))
                 else:
                     pair = (count, other) if what == "reserve" else (other, count)
-                    status = self.recompute(ctx, self.desc, self.array(sizes), budget, *map(ctypes.byref, pair))
+                    status = self.recompute(ctx, self.desc, self.array(sizes), budget,
+                                            *map(ctypes.byref, pair))
                 self.check(ctx, status)
             found = count.value
             remember(self.known, key, found)

@@ -3,7 +3,8 @@ registered with torch.library: what torch.compile, torch.export and autograd cal
 are taken (those that are not contiguous, or not aligned as the kernels need, are copied); results are new tensors in
 the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
 asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
-`sizes` in the library's order, behind which stands the reserve's budget where there is one. A call that nobody watches does without the operators (eager.py)."""
+`sizes` in the library's order, behind which stands the reserve's budget where there is one. A call that
+nobody watches does without the operators (eager.py)."""
 
 import contextlib
 
@@ -222,10 +223,13 @@ class Ops:
         made = self.empty_results(device, self.wanted_shapes(self.known_shapes(sizes), mode))
         way, wanted = mode & ~NO_STATE, len(self.manifest.outputs) if mode & NO_STATE else len(made)
         with on(device):
-            count = max(self.library.memory("reserve", number(device), sizes, budget), 1) if way == SAVE else 0
+            count = 0
+            if way == SAVE:
+                count = max(self.library.memory("reserve", number(device), sizes, budget), 1)
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
             self.call("step" if way == STEP else "forward", [*tensors, *made[:wanted], *[None] * (len(made) - wanted)], sizes,
-                      device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None, budget)
+                      device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None,
+                      budget)
         return (*made, reserve)
 
     def run_backward(self, *arguments):
@@ -267,9 +271,11 @@ class Ops:
             return self.plan("step" if way == STEP else "forward", device, sizes, len(tensors), makers, kept)
 
     def planned_backward(self, arguments, sizes, wanted):
-        """The gradients of a call like an earlier one, as run_backward gives them, or None. The second such call has a plan; with
-        a budget none has."""
-        if len(sizes) > len(self.manifest.sizes) or torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
+        """The gradients of a call like an earlier one, as run_backward gives them, or None. The second such
+        call has a plan; with a budget none has."""
+        if len(sizes) > len(self.manifest.sizes):
+            return None
+        if torch.compiler.is_compiling() or not eager.planned().there or not eager.nothing_watches():
             return None
         key = (*wanted, *sizes)
         plans = self.pulls.get(key)

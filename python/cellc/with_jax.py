@@ -28,7 +28,8 @@ from .function import DTYPE_NAMES, INTEGERS, Function
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = "cellc"
-WAYS = ("create", "create_image", "set_stream", "last_error", "forward", "backward", "step", "workspace", "inference", "recompute")
+WAYS = ("create", "create_image", "set_stream", "last_error", "forward", "backward", "step", "workspace",
+        "inference", "recompute")
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Where it is needed, write the inner gradient into the spec with grad(...), or take a finite difference "
                 "of two first gradients")
@@ -89,7 +90,8 @@ def register(built):
     was exported finds the cell of a later build. That name."""
     library = built.library
     functions = [library.create, library.create_image, library.set_stream, library.last_error,
-                 *[library.run[way] for way in WAYS[4:7]], *[library.bytes[what] for what in WAYS[7:9]], library.recompute]
+                 *[library.run[way] for way in WAYS[4:7]], *[library.bytes[what] for what in WAYS[7:9]],
+                 library.recompute]
     addresses = [ctypes.cast(function, ctypes.c_void_p) for function in functions]
     why = None if built.has_kernels else built.why_no_kernels.encode()
     entry = Entry(ctypes.cast(library.desc, ctypes.c_void_p), *addresses, why, library.images is not None)
@@ -247,15 +249,17 @@ class JaxCell(Function):
             raise TypeMismatch(f"{self.name}: init wants a key, as in {self.made_with.format(self.name)}(jax.random.key(0), ...)")
         return self.first_values(Source(key), given, named, sizes)
 
-    def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None, **named):
+    def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True,
+                 reserve=None, **named):
         """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state`, by name
         or behind all inputs, is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
         done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
-        final_state=False there are no final states, None in their place: neither allocated nor written. `reserve` is how many
-        bytes the call may keep for its gradient (a number, or "512MB"), which computes the rest again."""
+        final_state=False there are no final states, None in their place: neither allocated nor written.
+        `reserve` is how many bytes the call may keep for its gradient (a number, or "512MB"), which computes
+        the rest again."""
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         if reserve is not None:
-            sizes = [*sizes, self.budget(reserve)]            # behind those of the library, as `split_sizes` finds it
+            sizes = [*sizes, self.budget(reserve)]      # where `split_sizes` finds it
         made = self.bind(self.primal, ("forward", bool(final_state), *sizes), self.varied(arrays))
         return self.pack(made, final_state=final_state)
 
@@ -348,7 +352,8 @@ class JaxCell(Function):
         sizes, budget = self.split_sizes(sizes)
         devices = [None] if self.built.has_reference else []
         devices += [d.local_hardware_id for d in gpus()] if self.has_kernels else []
-        return jax.ShapeDtypeStruct((max(self.library.memory("reserve", d, sizes, budget) for d in devices),), numpy.uint8)
+        most = max(self.library.memory("reserve", d, sizes, budget) for d in devices)
+        return jax.ShapeDtypeStruct((most,), numpy.uint8)
 
     def run(self, way, sizes, arrays, made, reserve, *kept):
         """The arrays that were made. `reserve` is "-" for none, "a" where it is given, or what it shall be."""

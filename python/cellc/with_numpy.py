@@ -185,11 +185,12 @@ class NumpyCell(Function):
             self.keep_plan(params, inputs, state, sizes, True)
         return self.pack(made, step=True)
 
-    def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None, **named):
+    def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True,
+            reserve=None, **named):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
         states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull.
-        `reserve` is how many bytes may be kept for pull (a number, or "512MB"), which computes the rest again."""
+        `reserve` is how many bytes may be kept for pull (a number, or "512MB"), which computes the rest."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
         inputs, state = self.apart(inputs, len(self.manifest.inputs), state)
@@ -198,7 +199,8 @@ class NumpyCell(Function):
         arrays = [ready(a) for a in arrays]
         budget, flags = self.budget(reserve), 0 if reserve is None else RECOMPUTE
         kept = empty((max(self.library.memory("reserve", None, sizes, budget), 1),), numpy.dtype(numpy.uint8))
-        y, final = self.pack(self.run("forward", arrays, sizes, kept, final_state, flags), final_state=final_state)
+        made = self.run("forward", arrays, sizes, kept, final_state, flags)
+        y, final = self.pack(made, final_state=final_state)
 
         def pull(d_outputs=None, d_state=None):
             weights = [ready(a) for a in self.cotangents(d_outputs, d_state, sizes)]

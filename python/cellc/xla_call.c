@@ -17,7 +17,8 @@ enum { XLA_ALIGNMENT = 16, MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_S
 
 typedef cell_status RunFn(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int);
 typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, size_t *);
-typedef cell_status RecomputeFn(cell_context *, const cell_desc *, const int64_t *, size_t, size_t *, size_t *);
+typedef cell_status RecomputeFn(cell_context *, const cell_desc *, const int64_t *, size_t, size_t *,
+                                size_t *);
 
 /* A cell's library, as the package opened it. */
 typedef struct CellcLibrary {
@@ -251,9 +252,12 @@ static XLA_FFI_Error *allocate(Call *call, cell_context *ctx) {
     const CellcLibrary *library = &call->entry->library;
     BytesFn *count = call->memory.reserve ? library->workspace_bytes : library->inference_bytes;
     size_t bytes = 0;
-    cell_status status = call->flags ? library->recompute_bytes(ctx, library->desc, call->sizes, call->memory.reserve_bytes,
-                                                                NULL, &bytes)
-                                     : count(ctx, library->desc, call->sizes, &bytes);
+    cell_status status = CELL_OK;
+    if (call->flags)
+        status = library->recompute_bytes(ctx, library->desc, call->sizes, call->memory.reserve_bytes, NULL,
+                                          &bytes);
+    else
+        status = count(ctx, library->desc, call->sizes, &bytes);
     if (status != CELL_OK)
         return fail_as(call->frame, status, library->last_error(ctx));
     if (!bytes)

@@ -204,15 +204,16 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *rows, CUstream s)
 {
-    static_assert(sizeof(cell_cu_rows) == sizeof *rows && offsetof(cell_cu_rows, to_pitch) == offsetof(CUDA_MEMCPY2D, dstPitch));
+    static_assert(sizeof(cell_cu_rows) == sizeof *rows);
+    static_assert(offsetof(cell_cu_rows, to_pitch) == offsetof(CUDA_MEMCPY2D, dstPitch));
     if (rows->srcMemoryType != CU_MEMORYTYPE_DEVICE || rows->dstMemoryType != CU_MEMORYTYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (rows->WidthInBytes > rows->srcPitch || rows->WidthInBytes > rows->dstPitch)
         return CUDA_ERROR_INVALID_VALUE;
     return issue(s, [copy = *rows] {
         for (size_t i = 0; i < copy.Height; i++)
-            memcpy((char *)copy.dstDevice + copy.dstY * copy.dstPitch + copy.dstXInBytes + i * copy.dstPitch,
-                   (const char *)copy.srcDevice + copy.srcY * copy.srcPitch + copy.srcXInBytes + i * copy.srcPitch,
+            memcpy((char *)copy.dstDevice + (copy.dstY + i) * copy.dstPitch + copy.dstXInBytes,
+                   (const char *)copy.srcDevice + (copy.srcY + i) * copy.srcPitch + copy.srcXInBytes,
                    copy.WidthInBytes);
     });
 }

@@ -1,6 +1,7 @@
-/* Calls whose reserve has a budget, with the cell of toy_cell.h: for every number of steps up to some, and every budget from the least
- * to all, gradients have the bits of the call without one. Numbers are whole and small, so that no sum is rounded, whatever its
- * order. Memory has just the bytes that were asked for, with a guard behind them. What is computed again is counted. */
+/* Calls whose reserve has a budget, with the cell of toy_cell.h: for every number of steps up to some,
+ * and every budget from the least to all, gradients have the bits of the call without one. Numbers are
+ * whole and small, so that no sum is rounded, whatever its order. Memory has just the bytes that were
+ * asked for, with a guard behind them. What is computed again is counted. */
 #include "expect.h"
 #include "toy_cell.h"
 
@@ -14,14 +15,16 @@ typedef struct Tensors {
 static Tensors whole, cut;
 static int counting; /* the backend counts every launch */
 
-static float small(void) {
+static float small(void)
+{
     static uint32_t state = 7;
     state = state * 1664525u + 1013904223u;
     return (float)(state >> 24) / 64 - 2 < 0 ? -1 : (float)((state >> 20) % 3);
 }
 
 /* A matrix that moves what is in the state one place on, so that no number grows with the steps. */
-static void set_up(Tensors *t) {
+static void set_up(Tensors *t)
+{
     memset(t, 0, sizeof *t);
     for (int i = 0; i < MOST; i++)
         t->x[i] = small(), t->dy[i] = small();
@@ -32,7 +35,8 @@ static void set_up(Tensors *t) {
 }
 
 /* Gradients begin with numbers that a call with CELL_ACCUMULATE adds to, and another does not see. */
-static void start(Tensors *t) {
+static void start(Tensors *t)
+{
     for (int i = 0; i < MOST; i++)
         t->dx[i] = (float)(i % 5), t->y[i] = -1;
     for (int i = 0; i < DIM * DIM; i++)
@@ -46,8 +50,9 @@ typedef struct Room {
     size_t bytes;
 } Room;
 
-static Room room_of(size_t bytes) {
-    Room room = {aligned_alloc(256, (bytes + GUARD + 255) / 256 * 256), bytes};
+static Room room_of(size_t bytes)
+{
+    Room room = { aligned_alloc(256, (bytes + GUARD + 255) / 256 * 256), bytes };
     if (!room.at)
         abort();
     memset(room.at, 0xff, bytes);
@@ -55,7 +60,8 @@ static Room room_of(size_t bytes) {
     return room;
 }
 
-static void close_room(Room *room, const char *what) {
+static void close_room(Room *room, const char *what)
+{
     int whole_guard = 1;
     for (size_t i = 0; i < GUARD; i++)
         whole_guard &= (unsigned char)room->at[room->bytes + i] == 0xa5;
@@ -68,13 +74,20 @@ typedef struct Variant {
     int states, inputs, flags;
 } Variant;
 
-static cell_status run(cell_context *ctx, Tensors *t, const int64_t *sizes, const Variant *v, size_t reserve, size_t workspace,
-                       int flags) {
+static cell_status run(cell_context *ctx, Tensors *t, const int64_t *sizes, const Variant *v, size_t reserve,
+                       size_t workspace, int flags)
+{
     Room kept = room_of(reserve), scratch = room_of(workspace);
-    void *f[] = {t->x, t->w, v->states ? t->h0 : NULL, t->y, v->states ? t->ht : NULL};
-    void *b[] = {t->x,  t->w, v->states ? t->h0 : NULL, t->dy, v->states ? t->dht : NULL, v->inputs ? t->dx : NULL,
-                 t->dw, v->states ? t->dh0 : NULL};
-    cell_memory memory = {workspace ? scratch.at : NULL, workspace, kept.at, reserve};
+    void *f[] = { t->x, t->w, v->states ? t->h0 : NULL, t->y, v->states ? t->ht : NULL };
+    void *b[] = { t->x,
+                  t->w,
+                  v->states ? t->h0 : NULL,
+                  t->dy,
+                  v->states ? t->dht : NULL,
+                  v->inputs ? t->dx : NULL,
+                  t->dw,
+                  v->states ? t->dh0 : NULL };
+    cell_memory memory = { workspace ? scratch.at : NULL, workspace, kept.at, reserve };
     start(t);
     cell_status status = cell_run_forward(ctx, &toy_desc, sizes, f, &memory, flags);
     memset(scratch.at, 0xff, workspace);
@@ -85,19 +98,24 @@ static cell_status run(cell_context *ctx, Tensors *t, const int64_t *sizes, cons
     return status;
 }
 
-static int same(const Tensors *a, const Tensors *b) {
-    return !memcmp(a->y, b->y, sizeof a->y) && !memcmp(a->ht, b->ht, sizeof a->ht) && !memcmp(a->dx, b->dx, sizeof a->dx) &&
-           !memcmp(a->dw, b->dw, sizeof a->dw) && !memcmp(a->dh0, b->dh0, sizeof a->dh0);
+static int same(const Tensors *a, const Tensors *b)
+{
+    return !memcmp(a->y, b->y, sizeof a->y) && !memcmp(a->ht, b->ht, sizeof a->ht) &&
+           !memcmp(a->dx, b->dx, sizeof a->dx) && !memcmp(a->dw, b->dw, sizeof a->dw) &&
+           !memcmp(a->dh0, b->dh0, sizeof a->dh0);
 }
 
-static int steps_run(void) {
+static int steps_run(void)
+{
     return toy_counts.launches;
 }
 
-static void budget(cell_context *ctx, const int64_t *sizes, const Variant *v, size_t bytes, int *launches) {
+static void budget(cell_context *ctx, const int64_t *sizes, const Variant *v, size_t bytes, int *launches)
+{
     size_t reserve, workspace;
     cell_status status = cell_recompute_bytes(ctx, &toy_desc, sizes, bytes, &reserve, &workspace);
-    EXPECT(status == CELL_OK && reserve <= bytes, "%zu bytes for %zu: %s", reserve, bytes, cell_last_error(ctx));
+    EXPECT(status == CELL_OK && reserve <= bytes, "%zu bytes for %zu: %s", reserve, bytes,
+           cell_last_error(ctx));
     if (status != CELL_OK)
         return;
     set_up(&cut);
@@ -106,12 +124,13 @@ static void budget(cell_context *ctx, const int64_t *sizes, const Variant *v, si
     int before = steps_run();
     status = run(ctx, &cut, sizes, v, reserve, workspace, CELL_RECOMPUTE);
     *launches = steps_run() - before;
-    EXPECT(status == CELL_OK && same(&whole, &cut), "B %lld, T %lld, %zu bytes: %s", (long long)sizes[0], (long long)sizes[1],
-           bytes, status == CELL_OK ? "other bits" : cell_last_error(ctx));
+    EXPECT(status == CELL_OK && same(&whole, &cut), "B %lld, T %lld, %zu bytes: %s", (long long)sizes[0],
+           (long long)sizes[1], bytes, status == CELL_OK ? "other bits" : cell_last_error(ctx));
 }
 
-static void all_budgets(cell_context *ctx, int64_t b, int64_t t, const Variant *v, size_t stride) {
-    const int64_t sizes[] = {b, t, DIM, 0};
+static void all_budgets(cell_context *ctx, int64_t b, int64_t t, const Variant *v, size_t stride)
+{
+    const int64_t sizes[] = { b, t, DIM, 0 };
     size_t all, least, workspace;
     int before, plain, launches = 0;
     cell_reserve_bytes(ctx, &toy_desc, sizes, &all);
@@ -124,20 +143,26 @@ static void all_budgets(cell_context *ctx, int64_t b, int64_t t, const Variant *
         EXPECT(all == 0, "nothing is cut, and %zu bytes are wanted", all);
         return;
     }
-    EXPECT(cell_recompute_bytes(ctx, &toy_desc, sizes, least - 1, NULL, NULL) == CELL_TOO_SMALL, "less than the least");
+    EXPECT(cell_recompute_bytes(ctx, &toy_desc, sizes, least - 1, NULL, NULL) == CELL_TOO_SMALL,
+           "less than the least");
     EXPECT(strstr(cell_last_error(ctx), "the least is") != NULL, "%s", cell_last_error(ctx));
     for (size_t bytes = least; bytes < all; bytes += stride) {
         budget(ctx, sizes, v, bytes, &launches);
-        EXPECT(!counting || (launches > plain && launches <= plain + (int)(5 * t)), "%d launches, %d without a budget", launches, plain);
+        EXPECT(!counting || (launches > plain && launches <= plain + (int)(5 * t)),
+               "%d launches, %d without a budget", launches, plain);
     }
     budget(ctx, sizes, v, all, &launches);
-    EXPECT(!counting || launches == plain, "%d launches with room for all, %d without a budget", launches, plain);
+    EXPECT(!counting || launches == plain, "%d launches with room for all, %d without a budget", launches,
+           plain);
 }
 
 /* What one level takes costs one more pass at most, and two levels take less. */
-static void levels(cell_context *ctx) {
-    static const Variant v = {1, 1, 0};
-    const int64_t sizes[] = {3, 100, DIM, 0}; /* a checkpoint and a step of the reserve have 96 bytes, kept at multiples of 256 */
+static void levels(cell_context *ctx)
+{
+    static const Variant v = { 1, 1, 0 };
+    const int64_t sizes[] = {
+        3, 100, DIM, 0
+    }; /* a checkpoint and a step of the reserve have 96 bytes, kept at multiples of 256 */
     size_t least, all;
     int launches = 0, before;
     cell_reserve_bytes(ctx, &toy_desc, sizes, &all);
@@ -152,45 +177,62 @@ static void levels(cell_context *ctx) {
     EXPECT(launches <= plain + 51, "%d launches for %d: what has room is computed again", launches, plain);
 }
 
-static void refusals(cell_context *ctx) {
-    static const Variant v = {1, 1, 0};
-    const int64_t sizes[] = {2, 60, DIM, 0};
+static void refusals(cell_context *ctx)
+{
+    static const Variant v = { 1, 1, 0 };
+    const int64_t sizes[] = { 2, 60, DIM, 0 };
     size_t least, all, workspace;
     cell_reserve_bytes(ctx, &toy_desc, sizes, &all);
     cell_recompute_bytes(ctx, &toy_desc, sizes, 1, &least, NULL);
     cell_recompute_bytes(ctx, &toy_desc, sizes, least, NULL, &workspace);
-    EXPECT(run(ctx, &cut, sizes, &v, least, workspace, 0) == CELL_TOO_SMALL, "less without the flag: %s", cell_last_error(ctx));
-    EXPECT(run(ctx, &cut, sizes, &v, least, workspace - 1, CELL_RECOMPUTE) == CELL_TOO_SMALL, "workspace: %s", cell_last_error(ctx));
-    EXPECT(run(ctx, &cut, sizes, &v, least - 1, workspace, CELL_RECOMPUTE) == CELL_TOO_SMALL, "reserve: %s", cell_last_error(ctx));
-    EXPECT(cell_recompute_bytes(NULL, &toy_desc, sizes, least, NULL, NULL) == CELL_NULL_POINTER, "no context");
+    EXPECT(run(ctx, &cut, sizes, &v, least, workspace, 0) == CELL_TOO_SMALL, "less without the flag: %s",
+           cell_last_error(ctx));
+    EXPECT(run(ctx, &cut, sizes, &v, least, workspace - 1, CELL_RECOMPUTE) == CELL_TOO_SMALL, "workspace: %s",
+           cell_last_error(ctx));
+    EXPECT(run(ctx, &cut, sizes, &v, least - 1, workspace, CELL_RECOMPUTE) == CELL_TOO_SMALL, "reserve: %s",
+           cell_last_error(ctx));
+    EXPECT(cell_recompute_bytes(NULL, &toy_desc, sizes, least, NULL, NULL) == CELL_NULL_POINTER,
+           "no context");
 
     Room kept = room_of(all);
-    void *f[] = {cut.x, cut.w, NULL, cut.y, NULL}, *b[] = {cut.x, cut.w, NULL, cut.dy, NULL, cut.dx, cut.dw, NULL};
-    cell_memory memory = {NULL, 0, kept.at, all - 1}, more = {NULL, 0, kept.at, all};
-    EXPECT(cell_run_forward(ctx, &toy_desc, sizes, f, &memory, CELL_RECOMPUTE) == CELL_OK, "%s", cell_last_error(ctx));
-    EXPECT(cell_run_backward(ctx, &toy_desc, sizes, b, &more, 0) == CELL_BAD_ARGUMENT, "cut, and backward not");
+    void *f[] = { cut.x, cut.w, NULL, cut.y, NULL },
+         *b[] = { cut.x, cut.w, NULL, cut.dy, NULL, cut.dx, cut.dw, NULL };
+    cell_memory memory = { NULL, 0, kept.at, all - 1 }, more = { NULL, 0, kept.at, all };
+    EXPECT(cell_run_forward(ctx, &toy_desc, sizes, f, &memory, CELL_RECOMPUTE) == CELL_OK, "%s",
+           cell_last_error(ctx));
+    EXPECT(cell_run_backward(ctx, &toy_desc, sizes, b, &more, 0) == CELL_BAD_ARGUMENT,
+           "cut, and backward not");
     EXPECT(strstr(cell_last_error(ctx), "in other pieces") != NULL, "%s", cell_last_error(ctx));
-    EXPECT(cell_run_backward(ctx, &toy_desc, sizes, b, &memory, CELL_RECOMPUTE) == CELL_OK, "%s", cell_last_error(ctx));
-    EXPECT(cell_run_forward(ctx, &toy_desc, sizes, f, NULL, CELL_RECOMPUTE) == CELL_OK, "inference: %s", cell_last_error(ctx));
-    EXPECT(cell_run_step(ctx, &toy_desc, (int64_t[]){2, 1, DIM, 0}, f, NULL, CELL_RECOMPUTE) == CELL_BAD_ARGUMENT, "a step");
+    EXPECT(cell_run_backward(ctx, &toy_desc, sizes, b, &memory, CELL_RECOMPUTE) == CELL_OK, "%s",
+           cell_last_error(ctx));
+    EXPECT(cell_run_forward(ctx, &toy_desc, sizes, f, NULL, CELL_RECOMPUTE) == CELL_OK, "inference: %s",
+           cell_last_error(ctx));
+    EXPECT(cell_run_step(ctx, &toy_desc, (int64_t[]){ 2, 1, DIM, 0 }, f, NULL, CELL_RECOMPUTE) ==
+               CELL_BAD_ARGUMENT,
+           "a step");
     close_room(&kept, "the reserve");
 }
 
 /* The same without graphs, which would leave launches uncounted. */
-static const cell_backend *plain_backend(void) {
+static const cell_backend *plain_backend(void)
+{
     static cell_backend backend;
     backend = *toy_backend();
     backend.graph_begin = NULL;
     return &backend;
 }
 
-int main(void) {
-    static const Variant variants[] = {{1, 1, 0}, {0, 1, 0}, {1, 0, 0}, {1, 1, CELL_ACCUMULATE}, {0, 0, CELL_ACCUMULATE}};
+int main(void)
+{
+    static const Variant variants[] = {
+        { 1, 1, 0 }, { 0, 1, 0 }, { 1, 0, 0 }, { 1, 1, CELL_ACCUMULATE }, { 0, 0, CELL_ACCUMULATE }
+    };
     cell_context *toy, *reference, *plain;
     EXPECT(cell_context_create_with(&toy, toy_backend(), 0, NULL, 0) == CELL_OK, "toy context");
     EXPECT(cell_context_create_with(&plain, plain_backend(), 0, NULL, 0) == CELL_OK, "plain context");
-    EXPECT(cell_context_create(&reference, CELL_BACKEND_REFERENCE, 0, NULL, 0) == CELL_OK, "reference context");
-    cell_context *const contexts[] = {toy, plain, reference};
+    EXPECT(cell_context_create(&reference, CELL_BACKEND_REFERENCE, 0, NULL, 0) == CELL_OK,
+           "reference context");
+    cell_context *const contexts[] = { toy, plain, reference };
     for (int i = 0; i < 3; i++) {
         cell_context *ctx = contexts[i];
         counting = ctx == plain;
