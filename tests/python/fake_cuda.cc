@@ -204,8 +204,6 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *rows, CUstream s)
 {
-    static_assert(sizeof(cell_cu_rows) == sizeof *rows);
-    static_assert(offsetof(cell_cu_rows, to_pitch) == offsetof(CUDA_MEMCPY2D, dstPitch));
     if (rows->srcMemoryType != CU_MEMORYTYPE_DEVICE || rows->dstMemoryType != CU_MEMORYTYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (rows->WidthInBytes > rows->srcPitch || rows->WidthInBytes > rows->dstPitch)

@@ -141,14 +141,15 @@ def test_neither(monkeypatch):
         nvrtc.compile_kernels("", "a.cu", compiler.headers_dir(), "90")
 
 
-PROGRAM = """
+PROGRAM = r"""
 import ctypes
 import os
+import re
 import sys
 import numpy as np
 import cellc
 from cellc import compiler, tables
-from cellc.native import Library
+from cellc.native import RECOMPUTE, Library
 from cellc.with_numpy import empty
 
 name, path, image, dtype, bound = sys.argv[1:6]
@@ -191,6 +192,31 @@ for a, b, c, t in zip(*found, (*m.outputs, *m.states, *m.given)):
     scale = max(1, np.abs(a.astype(complex)).max())
     off = np.abs(a.astype(complex) - b.astype(complex)).max() / scale
     assert off < float(bound), (t.name, off)
+sizes["T"] = 60                                  # in pieces, whose rows are copied
+listed = m.list_sizes(sizes)
+given, weights = [draw(t) for t in m.given], [draw(t) for t in (*m.outputs, *m.states)]
+whole = library.memory("reserve", 0, listed)
+try:
+    least = library.memory("reserve", 0, listed, 1)
+except cellc.ShapeError as error:
+    least = int(re.search(r"the least is ([0-9]+)", str(error))[1])
+assert least < whole or whole == 0, (least, whole)
+found = []
+for budget, flags in ((whole, 0), (least, RECOMPUTE), ((least + whole) // 2, RECOMPUTE)):
+    reserve = empty((budget + 512,), np.dtype("u1"))
+    at = -reserve.ctypes.data % 256
+    memory = (reserve.ctypes.data + at, budget)
+    results, grads = made((*m.outputs, *m.states)), made(m.given)
+    for a in results + grads:
+        a.view("u1").fill(0xff)
+    library.call("forward", 0, 0, listed, addresses(given + results), (0, 0), memory, flags)
+    library.call("backward", 0, 0, listed, addresses(given + weights + grads), (0, 0), memory, flags)
+    found.append(results + grads)
+for a, b, c, t in zip(*found, (*m.outputs, *m.states, *m.given)):
+    scale = max(1, np.abs(a.astype(complex)).max())
+    for cut in (b, c):
+        off = np.abs(a.astype(complex) - cut.astype(complex)).max() / scale
+        assert off < float(bound), (t.name, off)
 driver = ctypes.CDLL("libcuda.so.1")
 assert driver.fake_launches() > 0
 print("same", "graphs" if driver.fake_graphs() else "no graphs")
