@@ -498,7 +498,9 @@ static cell_status move_rows(Cut *c, const cell_arg *arg, void *whole, void *cop
 static void *piece_of(const Cut *c, int i, const Span *s)
 {
     int64_t one[CELL_MAX_SIZES], step = 0;
-    if (!c->args[i] || !is_step_wise(c->desc, &c->list[i]))
+    if (!c->args[i] || c->list[i].flags & CELL_ARG_IGNORED)
+        return NULL;
+    if (!is_step_wise(c->desc, &c->list[i]))
         return c->args[i];
     if (!c->direct[i])
         return c->work + c->at[i];
@@ -584,7 +586,7 @@ static cell_memory memory_of(const Cut *c, int saves)
 static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *final, int saves)
 {
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = {0};
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = { 0 };
     int64_t sizes[CELL_MAX_SIZES];
     Span s = span_of(c, piece);
     cell_status status = enter(c, piece);
@@ -608,7 +610,7 @@ static cell_status run_piece(Cut *c, int64_t piece, int64_t from, void *const *f
 /* The states in front of piece `to` in slot `kept`, from those in front of piece `from` in slot `at`. */
 static cell_status advance(Cut *c, int64_t from, int64_t to, int64_t at, int64_t kept)
 {
-    void *states[MOST_STATES] = {0};
+    void *states[MOST_STATES] = { 0 };
     cell_status status = CELL_OK;
     states_at(c, kept, states);
     for (int64_t piece = from; status == CELL_OK && piece < to; piece++)
@@ -633,7 +635,7 @@ static cell_status to_last(Cut *c, int64_t *kept, int64_t *n, int run)
 
 static cell_status forward(Cut *c, int64_t *kept)
 {
-    void *final[MOST_STATES] = {0};
+    void *final[MOST_STATES] = { 0 };
     int64_t n;
     cell_status status = to_last(c, kept, &n, 1);
     for (int k = 0; k < c->n_states; k++)
@@ -685,7 +687,7 @@ static void *carried(const Cut *c, int k, int64_t piece)
 static cell_status back_piece(Cut *c, int64_t piece, int64_t from)
 {
     const cell_desc *desc = c->desc;
-    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = {0};
+    void *args[CELL_MAX_ARGS] = { 0 }, *states[MOST_STATES] = { 0 };
     int64_t sizes[CELL_MAX_SIZES], last = c->p.count - 1;
     Span s = span_of(c, piece);
     int flags = c->flags & CELL_ACCUMULATE;
