@@ -174,14 +174,13 @@ typedef struct Search {
     int passes; /* of the best */
 } Search;
 
-/* About so many pieces, in as few passes as the budget allows. */
-static cell_status try_count(Search *s, int64_t count, int64_t checkpoint)
+/* Pieces of so many steps, in as few passes as the budget allows. */
+static cell_status try_length(Search *s, int64_t length, int64_t checkpoint)
 {
     int64_t steps = s->sizes[CELL_SIZE_T];
-    cell_pieces p = { .length = (steps + count - 1) / count, .checkpoint = (size_t)checkpoint };
-    if (p.length > 4 * GRAIN)
-        p.length = (p.length + GRAIN - 1) / GRAIN * GRAIN;
-    p.count = (steps + p.length - 1) / p.length;
+    cell_pieces p = { .length = length,
+                      .count = (steps + length - 1) / length,
+                      .checkpoint = (size_t)checkpoint };
     cell_status status = most_of_pieces(s->ctx, s->desc, s->sizes, &p, cell_reserve_bytes, &p.piece);
     for (int passes = 1; status == CELL_OK && passes <= MOST_PASSES; passes++) {
         p.slots = checkpoint ? slots_for(p.count, passes) : p.count - 1;
@@ -190,10 +189,35 @@ static cell_status try_count(Search *s, int64_t count, int64_t checkpoint)
             continue;
         p.bytes = CELL_MARK_BYTES + (size_t)p.slots * (size_t)checkpoint + p.piece;
         s->least = p.bytes < s->least ? p.bytes : s->least;
-        if (p.bytes <= s->budget && (!s->best.count || passes < s->passes)) {
+        int longer = passes == s->passes && length > s->best.length;
+        if (p.bytes <= s->budget && (!s->best.count || passes < s->passes || longer)) {
             s->best = p;
             s->passes = passes;
         }
+    }
+    return status;
+}
+
+/* Of one number of pieces the least that each can have. */
+static int64_t length_of(int64_t steps, int64_t count)
+{
+    int64_t length = (steps + count - 1) / count;
+    return length > 4 * GRAIN ? (length + GRAIN - 1) / GRAIN * GRAIN : length;
+}
+
+/* The last piece is not computed again, so it has as many steps as there is room for. */
+static cell_status lengthen(Search *s, int64_t checkpoint)
+{
+    int64_t low = s->best.length, unit = low > 4 * GRAIN ? GRAIN : 1;
+    int64_t high = s->best.count > 1 ? (s->sizes[CELL_SIZE_T] - 1) / (s->best.count - 1) : low;
+    cell_status status = CELL_OK;
+    while (status == CELL_OK && high - low >= unit) {
+        int64_t length = low + ((high - low) / unit + 1) / 2 * unit;
+        status = try_length(s, length, checkpoint);
+        if (s->best.length == length)
+            low = length;
+        else
+            high = length - 1;
     }
     return status;
 }
@@ -204,11 +228,11 @@ static cell_status search(Search *s)
     int64_t steps = s->sizes[CELL_SIZE_T], checkpoint;
     cell_status status = checkpoint_bytes(s->desc, s->sizes, &checkpoint, &s->ctx->error);
     for (int64_t count = 2; status == CELL_OK && count <= steps && s->passes != 1;) {
-        status = try_count(s, count, checkpoint);
+        status = try_length(s, length_of(steps, count), checkpoint);
         int64_t next = count < EVERY ? count + 1 : count + count / 16;
         count = count < steps && next > steps ? steps : next;
     }
-    return status;
+    return status == CELL_OK && s->best.count ? lengthen(s, checkpoint) : status;
 }
 
 static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,

@@ -229,7 +229,7 @@ class Ops:
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
             self.call("step" if way == STEP else "forward", [*tensors, *made[:wanted], *[None] * (len(made) - wanted)], sizes,
                       device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None,
-                      budget)
+                      None if budget is None else count)
         return (*made, reserve)
 
     def run_backward(self, *arguments):
@@ -239,7 +239,8 @@ class Ops:
         device = device_of(tensors)
         made = self.empty_gradients(tensors, wanted)
         with on(device):
-            self.call("backward", tensors + made, sizes, device, "workspace", reserve, budget)
+            self.call("backward", tensors + made, sizes, device, "workspace", reserve,
+                      None if budget is None else reserve.numel())
         return [t for t in made if t is not None]
 
     def plan(self, way, device, sizes, count, makers, reserve=0):
