@@ -8,6 +8,7 @@ paper and laid have the same params, so that `cellc compare` can tell whether th
 how one would write the step for the compiler."""
 
 import random
+import re
 import sys
 
 
@@ -19,6 +20,7 @@ class Product:
         self.form = "joined" if joined else rng.choice(["usual", "swapped", "renamed", "turned"])
         self.factor = rng.choice(["", "", "0.5", "v[i]", "-"])
         self.place = rng.choice(["inside", "before", "behind"])
+        self.made = None  # of an index, the vector's element as it stands inside of the sum
 
     def param(self):
         axes = {"turned": f"{self.width}, H", "joined": "H, D + H"}.get(self.form, f"H, {self.width}")
@@ -36,7 +38,14 @@ class Product:
         """The product's value by its factor."""
         return f"(-{text})" if self.factor == "-" else f"{self.factor} * {text}" if self.factor else text
 
+    def written_out(self, text):
+        """With what the vector is made of in place of its name, where it has some."""
+        return re.sub(rf"\b{self.vector}\[(\w+)\]", lambda m: self.made(m[1]), text) if self.made else text
+
     def text(self):
+        return self.written_out(self.named_text()) if self.named_text() else None
+
+    def named_text(self):
         if self.form == "joined" and self.vector != "x":
             return None  # it stands in the sum of the input's
         index = "q" if self.form == "renamed" else "j"
@@ -79,15 +88,27 @@ def main(seed, spelling):
             h.name, h.factor, h.place = x.name, x.factor, x.place
     if late:
         of_h[-1].vector = "s"
+        if rng.random() < 0.5:
+            of_h[-1].made = lambda at: f"(g0[{at}] * h[{at}])"
+    # A product of what the gates give, behind all others; perhaps of a product in a sum.
+    behind = Product(rng, "P", "m", "H", False) if rng.random() < 0.6 else None
+    nested = behind and rng.random() < 0.5
+    of_gates = " * ".join(f"g{n}[@]" for n in range(1, count))
+    if behind and rng.random() < 0.5:
+        inner = f"(sum[p:H] Q[@,p] * ({of_gates.replace('@', 'p')}))" if nested else f"({of_gates})"
+        behind.made = lambda at: inner.replace("@", at)
     acts = [rng.choice(["sigmoid", "tanh"]) for _ in range(count - 1)] + ["tanh"]
     early = of_h[:-1] if late else of_h
     lines = [f"// random cell of gates, seed {seed}", "cell gates {", "    dim D, H;", "    input x[D];"]
     if spelling == "plain":
         params = [f"W[{count}*H, D]", f"U[{len(early)}*H, H]"] + (["U_s[H, H]"] if late else [])
+        params += ["P_s[H, H]"] if behind else []
     else:
         params = [p.param() for n in range(count) for p in (of_x[n], of_h[n])]
+        params += [behind.param()] if behind else []
         params = list(dict.fromkeys(params))
         rng.shuffle(params)
+    params += ["Q[H, H]"] if nested else []
     biases = [f"b{n}[H]" for n in range(count)]
     lines += [
         "    param " + ", ".join(params + ["v[H]"] + biases) + ";",
@@ -98,6 +119,8 @@ def main(seed, spelling):
         lines += [stack_of("W", of_x, "D"), stack_of("U", early, "H")]
         if late:
             lines.append(stack_of("U_s", of_h[-1:], "H"))
+        if behind:
+            lines.append(stack_of("P_s", [behind], "H"))
     if spelling != "paper":
         lines.append(f"    wx[r:{count}*H] = sum[d] W[r,d] * x[d];")
         lines.append(f"    uh[r:{len(early)}*H] = sum[j] U[r,j] * h[j];")
@@ -116,7 +139,17 @@ def main(seed, spelling):
             own = "us[i]" if late and last else f"uh[{row}]"
             terms = [of_x[n].scaled(f"wx[{row}]"), of_h[n].scaled(own), f"b{n}[i]"]
         lines.append(f"    g{n}[i:H] = {acts[n]}({' + '.join(terms)});")
-    lines.append("    h'[i] = 0.5 * g0[i] * h[i] + " + " * ".join(f"g{n}[i]" for n in range(1, count)) + ";")
+    value = of_gates.replace("@", "i")
+    if behind and (spelling != "paper" or not behind.made):
+        of = "sum[p] Q[i,p] * n[p]" if nested else value
+        lines += [f"    n[i:H] = {value};"] if nested else []
+        lines.append(f"    m[i:H] = {of};")
+    if behind and spelling != "paper":
+        lines.append("    pm[i:H] = sum[j] P_s[i,j] * m[j];")
+    if behind:
+        value = behind.text() if spelling == "paper" else behind.scaled("pm[i]")
+        value = f"0.5 * tanh({value})"
+    lines.append(f"    h'[i] = 0.5 * g0[i] * h[i] + {value};")
     print("\n".join(lines + ["    y[i] = h'[i];", "}"]))
 
 
