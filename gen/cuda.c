@@ -187,7 +187,7 @@ static Plan *plan_long_unasked(const Module *lowered, const char *name, const Pl
     Compiler *c = lowered->c;
     const Schedule *s = schedule_that_cuts(false);
     int said = c->diags.len, errors = c->errors;
-    bool in_memory = first->schedule->last_resort;
+    bool in_memory = first->schedule->last_resort || first->schedule->heads;
     if (!(first->schedule->on_chip || in_memory) ||
         memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
         return NULL;

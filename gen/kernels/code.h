@@ -77,6 +77,11 @@ typedef struct Code {
     const KirExpr *b, *t;         /* batch element and step */
     const KirExpr *step; /* of a kernel that walks over steps by itself: where the step's row lies, as
                                    * code_time_row says; NULL: the launch says it */
+    /* Of such a kernel, whose block keeps values for its steps: what it has of what is read, or NULL; and,
+     * of a value that is stored, keeps it, and gives the condition under which memory has it too (NULL:
+     * always). It writes what it reads, so that nothing which steps make is read as a constant. */
+    const KirExpr *(*finds)(struct Code *x, const Read *r);
+    const KirExpr *(*keeps)(struct Code *x, NodeId id, const KirExpr *value);
     /* Of packed sequences, the first row of this one, and how many steps it has; else NULL. */
     const KirExpr *first_row, *own_steps;
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */

@@ -165,13 +165,14 @@ static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, co
     }
     if (x->one_step && st->timed && !x->away && known && inside)
         prefetch_next(x, st, p, pitch, lin, optional);
-    const KirExpr *v = load_number(x, true, whole, place(x, p, row, pitch, lin));
+    bool made = x->finds && !r->is_tensor && x->k->pr->phase[r->id] == PHASE_DURING;
+    const KirExpr *v = load_number(x, !made, whole, place(x, p, row, pitch, lin));
     v = optional ? kir_select(x->kir, p, v, code_int(x, 0)) : v;
     const KirExpr *before = x->away ? NULL : code_read_before(x, v);
     if (before)
         return before;
     const char *name = p->var->name + 2;
-    return stride == 0 && !x->gathers ? code_hoisted_read(x, name, v) : code_early(x, r, name, v);
+    return made ? v : stride == 0 && !x->gathers ? code_hoisted_read(x, name, v) : code_early(x, r, name, v);
 }
 
 /* Where the state before the first step lies: a walk on chip (tile) has it as its first checkpoint. */
@@ -246,6 +247,9 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
     Module *m = x->k->p->m;
     const Tensor *t = &m->tensors.data[r->id];
     const Storage *st = &x->k->pr->tensor[r->id];
+    const KirExpr *found = x->finds ? x->finds(x, r) : NULL;
+    if (found)
+        return found;
     switch (t->kind) {
     case T_STATE: return load_state(x, r);
     case T_DNEXT: return load_adjoint(x, r, t->of);
@@ -332,7 +336,7 @@ static const KirExpr *load_array(Code *x, const Read *r)
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && x->value[r->id] && !x->other_step)
         return x->value[r->id];
-    const KirExpr *held = here ? load_held(x, r) : NULL;
+    const KirExpr *held = here ? load_held(x, r) : x->finds ? x->finds(x, r) : NULL;
     if (held)
         return held;
     const Storage *st = &k->pr->node[r->id];

@@ -88,20 +88,23 @@ void code_store(Code *x, NodeId id, const KirExpr *value)
     TensorId of = -1;
     RootKind root = root_kind(m, id, &of);
     Read self = read_itself(m, id);
+    const KirExpr *memory = x->keeps ? x->keeps(x, id, value) : NULL;
     if (root == ROOT_DPREV) {
+        KirOpen open = open_behind(x, memory);
         store_carried(x, id, of, value);
+        close_behind(x, memory, open);
         return;
     }
     if (root == ROOT_NEXT && x->k->pr->dir == FORWARD)
         store_next(x, id, of, value);
-    if (st->home == HOME_NONE)
+    if (st->home == HOME_NONE || (memory && memory->kind == KX_TRUTH && !memory->whole))
         return;
     const KirExpr *row = code_row_of(x, st);
     const IxExpr *lin = storage_linear(m, &self, st);
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
     bool wide = root != ROOT_DPARAM_INIT && code_stride(x, lin, pitch) == 1;
     const KirExpr *p = code_written(x, REF_NODE, id, st->dtype);
-    const KirExpr *wanted = k_may_be_null(x->k, st) ? p : NULL, *adds = NULL;
+    const KirExpr *wanted = memory ? memory : k_may_be_null(x->k, st) ? p : NULL, *adds = NULL;
     if (st->home == HOME_ARG && x->k->pr->dir == BACKWARD)
         adds = root == ROOT_DPARAM_INIT ? kir_truth(x->kir, true) : x->adds;
     if (wide) {

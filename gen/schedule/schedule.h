@@ -55,6 +55,8 @@ struct Schedule {
                                    * has its states in registers */
     bool last_resort;             /* no kernel walks all steps, whatever the sizes of the call: it is warned
                                    * of */
+    bool heads; /* a kernel walks all steps of a head, as an on_chip one does, in a plan as steps
+                                   * has it: for a schedule that cuts, that plan's steps lie in memory */
     const char *takes_hints; /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
                                    * "rows=N" and so on, with commas between them; or NULL */
     bool packed; /* it takes packed sequences: no kernel has the same step of several */

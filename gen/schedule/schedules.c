@@ -4,14 +4,15 @@
 #include "schedule.h"
 
 extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule,
-    window_schedule, chunk_schedule, attention_schedule;
+    window_schedule, block_schedule, chunk_schedule, attention_schedule;
 
-const Schedule *const schedules[] = { &steps_schedule, &map_schedule,       &tile_schedule,
-                                      &gemm_schedule,  &scan_schedule,      &window_schedule,
-                                      &chunk_schedule, &attention_schedule, NULL };
+const Schedule *const schedules[] = {
+    &steps_schedule,  &map_schedule,   &tile_schedule,  &gemm_schedule,      &scan_schedule,
+    &window_schedule, &block_schedule, &chunk_schedule, &attention_schedule, NULL
+};
 
-const Schedule *const schedule_order[] = { &tile_schedule,   &scan_schedule, &gemm_schedule, &steps_schedule,
-                                           &window_schedule, &map_schedule,  NULL };
+const Schedule *const schedule_order[] = { &tile_schedule,  &scan_schedule,   &gemm_schedule, &block_schedule,
+                                           &steps_schedule, &window_schedule, &map_schedule,  NULL };
 
 enum { COUNT = sizeof schedules / sizeof *schedules - 1 };
 

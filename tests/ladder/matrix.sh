@@ -40,6 +40,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
 one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5"
 two="1,1,7,2 2,2,5,3 3,3,9,1 1,5,3,2 3,17,7,5 1,34,5,3"
 heads="1,1,2 2,2,3 3,3,1 1,5,4 3,17,2 1,34,5"
+one_less="1,1 2,2 3,3 1,5 3,17 2,34"
 if [[ -n $full ]]; then
     one+=" 5,15,33 1,16,64 7,33,70 2,100,13"
     two+=" 5,15,33,3 1,16,64,6 3,33,70,9 2,100,13,2"
@@ -56,6 +57,20 @@ for spec in delta gated_delta linear_attention; do
 done
 instance deltaproduct tile "$heads" --dim N=5 --dim V=7 --dim M=3
 instance e21 tile "$heads" --dim N=6 --dim P=4
+# A block has a head of a sequence, and walks all steps: of few elements and many, of none that are heads, of
+# two axes of them; the last has no room for what is asked for a step ahead.
+for spec in m2rnn delta; do
+    instance $spec block "$heads" --dim N=5 --dim V=7
+done
+instance e91 block "$heads" --dim N=6 --dim R=3
+instance e92 block "$heads" --dim N=9
+instance e85 block "$one_less" --dim N=5
+instance e75 block "$two" --dim N=5
+TYPES=f32 instance e79 block "$one" --dim N=6 --set bias=input --reverse
+TYPES=bf16 instance e79 block "$one" --dim N=6 --set bias=input --lengths
+TYPES=f64 instance e88 block "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
+TYPES="f32 f16" instance e92 block "2,5,2 gpu:3,34,5" --dim N=40
+TYPES=f32 instance m2rnn block "1,4,1 gpu:2,17,3" --dim N=64 --dim V=64
 # In chunks of steps; calls of one step take the walk. FULL: all types, and the ends of chunks of 16 steps.
 chunks() { # types, spec, options...
     local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2

@@ -77,6 +77,8 @@ lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 always-full      specs/layernorm.cell --schedule map --dtype f32 | 3,5,8
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/hgrn.cell --schedule scan | 1,290,33
+missing-barrier  specs/m2rnn.cell --schedule block --dim N=5 --dim V=7 | 2,3,2
+unkept-value     specs/m2rnn.cell --schedule block --dim N=5 --dim V=7 | 2,3,2
 wrong-checkpoint specs/hgrn.cell --schedule scan | 1,290,33
 late-load        specs/hgrn.cell --schedule scan | 1,290,33
 early-read       specs/hgrn.cell --schedule scan --dtype bf16 --dim D=38 | 1,290
