@@ -213,6 +213,10 @@ void compiler_inherit(Compiler *to, const Compiler *from)
         Setting s = { intern(to, from->sets.data[i].name), intern(to, from->sets.data[i].value), false };
         vec_push(to->arena, &to->sets, s);
     }
+    for (int i = 0; i < from->types.len; i++) {
+        Setting s = { intern(to, from->types.data[i].name), intern(to, from->types.data[i].value), false };
+        vec_push(to->arena, &to->types, s);
+    }
     to->dtype = from->dtype;
     to->schedule = from->schedule;
     to->hints = from->hints;

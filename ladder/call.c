@@ -53,6 +53,10 @@ double rounded(double v, cell_dtype t)
         return cell_bf16_to_f32(cell_f64_to_bf16(v));
     if (t == CELL_F16)
         return cell_f16_to_f32(cell_f64_to_f16(v));
+    if (t == CELL_E4M3)
+        return cell_e4m3_to_f32(cell_f64_to_e4m3(v));
+    if (t == CELL_E5M2)
+        return cell_e5m2_to_f32(cell_f64_to_e5m2(v));
     return t == CELL_F32 ? (float)v : v;
 }
 
@@ -63,6 +67,10 @@ static void to_storage(void *to, const double *from, int64_t n, cell_dtype t)
             ((uint16_t *)to)[i] = cell_f64_to_bf16(from[i]);
         else if (t == CELL_F16)
             ((uint16_t *)to)[i] = cell_f64_to_f16(from[i]);
+        else if (t == CELL_E4M3)
+            ((uint8_t *)to)[i] = cell_f64_to_e4m3(from[i]);
+        else if (t == CELL_E5M2)
+            ((uint8_t *)to)[i] = cell_f64_to_e5m2(from[i]);
         else if (t == CELL_I32)
             ((int32_t *)to)[i] = (int32_t)from[i];
         else if (t == CELL_F32)
@@ -77,6 +85,8 @@ void from_storage(double *to, const void *from, int64_t n, cell_dtype t)
     for (int64_t i = 0; i < n; i++)
         to[i] = t == CELL_BF16  ? cell_bf16_to_f32(((const uint16_t *)from)[i])
                 : t == CELL_F16 ? cell_f16_to_f32(((const uint16_t *)from)[i])
+                : t == CELL_E4M3 ? cell_e4m3_to_f32(((const uint8_t *)from)[i])
+                : t == CELL_E5M2 ? cell_e5m2_to_f32(((const uint8_t *)from)[i])
                 : t == CELL_I32 ? ((const int32_t *)from)[i]
                 : t == CELL_F32 ? ((const float *)from)[i]
                                 : ((const double *)from)[i];
@@ -86,6 +96,8 @@ double unit(cell_dtype t)
 {
     if (t == CELL_I32)
         return 0;
+    if (t == CELL_E4M3 || t == CELL_E5M2)
+        t = CELL_F32; /* they are given, and their products with scales are rounded */
     return t == CELL_BF16 ? 0x1p-9 : t == CELL_F16 ? 0x1p-12 : t == CELL_F32 ? 0x1p-24 : 0x1p-53;
 }
 

@@ -35,7 +35,9 @@ typedef enum cell_dtype {
     CELL_F16,
     CELL_F64,
     CELL_I32,
-    CELL_BOOL /* one byte, 0 or 1 */
+    CELL_BOOL, /* one byte, 0 or 1 */
+    CELL_E4M3, /* 8 bits: 4 of exponent, 3 of fraction; to 448, no infinity (float8_e4m3fn) */
+    CELL_E5M2 /* 8 bits: 5 of exponent, 2 of fraction; to 57344 */
 } cell_dtype;
 
 typedef enum cell_backend_kind {

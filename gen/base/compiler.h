@@ -8,7 +8,13 @@
 /* Reductions, of the language and of the IR. */
 typedef enum { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_SOFTMAX } ReduceOp;
 
-typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_E4M3, DT_E5M2 } Dtype;
+
+/* Is it a type of 8 bits, whose numbers stand beside scales? */
+static inline bool dtype_is_fp8(Dtype t)
+{
+    return t == DT_E4M3 || t == DT_E5M2;
+}
 
 /* How products for all steps are made: large ones of f32 from parts of bf16, and large ones of 16 bits in one kernel with what is
  * computed from them; none so; all of the former; all of the latter. */
@@ -44,6 +50,7 @@ struct Compiler {
     Vec(Setting) dims;            /* --dim */
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
+    Vec(Setting) types;           /* --dtype-of: of one input or param */
     const struct Schedule *schedule;         /* --schedule (schedule.h); NULL: the planner chooses */
     WalkHints hints;              /* what stands behind --schedule NAME: */
     bool scheduled;               /* --schedule was given */

@@ -106,6 +106,8 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
         return usage_error(&build_help, "expected NAME=VALUE, reverse, lengths or packed after ':', not '%s'",
                            text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
+    if (strncmp(name, "dtype.", 6) == 0)
+        return options_compile(&build_help, c, "--dtype-of", text + 6);
     bool dim = declares(c, ast, name, true);
     if (!dim && is_compile_option(name))
         return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);

@@ -68,6 +68,8 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)
         vec_push(c->arena, &c->sets, user->sets.data[i]);
+    for (int i = 0; i < user->types.len; i++)
+        vec_push(c->arena, &c->types, user->types.data[i]);
     for (int i = 0; v && i < v->n; i++)
         vec_push(c->arena, &c->sets, v->set[i]);
     for (int i = 0; i < nbound; i++)

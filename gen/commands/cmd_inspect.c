@@ -50,7 +50,7 @@ static const CommandHelp help = {
 };
 
 static const char *const kinds[] = { "input", "param", "state", "output", "lengths", "starts" };
-static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32", "bool" };
+static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32", "bool", "e4m3", "e5m2" };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, N_TYPES = sizeof types / sizeof *types };
 
 /* ---- opening */

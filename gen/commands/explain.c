@@ -263,7 +263,7 @@ static void put_products(const Explain *e)
                   2, e->out);
 }
 
-static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
+static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32", "e4m3", "e5m2" };
 
 static void put_tensors(const Explain *e)
 {
@@ -848,7 +848,7 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
         const Tensor *x = &e->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
         if (!ignored && !(own && a->role == ROLE_VALUE) && (x->kind == T_HISTORY) == histories)
-            sum += explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(x->dtype);
+            sum += explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(argument_type(e->m, a));
     }
     return sum;
 }

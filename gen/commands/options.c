@@ -25,6 +25,7 @@ enum {
     C_DIM,
     C_SET,
     C_DTYPE,
+    C_DTYPE_OF,
     C_SCHEDULE,
     C_TUNED,
     C_PRODUCTS,
@@ -42,6 +43,8 @@ static const OptionSpec compile_table[] = {
       "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
+    { "--dtype-of", "NAME=TYPE", OPT_STRING, NULL,
+      "storage of one input or param, e.g. W=e4m3: those types, or e4m3 and e5m2 with scales" },
     { "--schedule", "NAME", OPT_STRING, NULL, NULL },
     { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
     { "--products", "FORM", OPT_STRING, NULL,
@@ -282,6 +285,11 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         if ((at = position(dtype_names, value)) < 0)
             return bad_choice(help, c, option, value, dtype_names);
         c->dtype = (Dtype)at;
+        return -1;
+    case C_DTYPE_OF:
+        if (!split_setting(c, value, &s))
+            return usage_error(help, "%s takes %s, not '%s'", option, compile_table[which].argument, value);
+        PUT_SETTING(c, &c->types, s);
         return -1;
     case C_SCHEDULE:
         return take_schedule(help, c, value);

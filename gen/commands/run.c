@@ -53,6 +53,8 @@ static bool front_end_accepts(const Compiler *user, const char *path)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)
         vec_push(c->arena, &c->sets, user->sets.data[i]);
+    for (int i = 0; i < user->types.len; i++)
+        vec_push(c->arena, &c->types, user->types.data[i]);
     bool ok = front_end(c, path) != NULL && !c->errors;
     diag_print(c, stderr);
     compiler_free(c);

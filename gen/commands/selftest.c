@@ -69,6 +69,10 @@ static void add_settings(Self *s, Words *w, const Compiler *c, bool kernels)
         words_add(w, "--dim");
         words_add(w, intern_f(s->c, "%s=%s", c->dims.data[i].name, c->dims.data[i].value));
     }
+    for (int i = 0; i < c->types.len; i++) {
+        words_add(w, "--dtype-of");
+        words_add(w, intern_f(s->c, "%s=%s", c->types.data[i].name, c->types.data[i].value));
+    }
     if (c->reverse)
         words_add(w, "--reverse");
     if (c->lengths)

@@ -89,6 +89,10 @@ static void add_settings(const Candidates *all, int k, Words *w)
         words_add(w, "--dim");
         words_add(w, intern_f(c, "%s=%s", c->dims.data[i].name, c->dims.data[i].value));
     }
+    for (int i = 0; i < c->types.len; i++) {
+        words_add(w, "--dtype-of");
+        words_add(w, intern_f(c, "%s=%s", c->types.data[i].name, c->types.data[i].value));
+    }
     words_split(c, w, c->reverse ? "--reverse" : NULL);
     words_split(c, w, c->lengths ? "--lengths" : NULL);
     if (c->products != PRODUCTS_AUTO)

@@ -48,6 +48,8 @@ const char *walk_element(const CpuWalk *w, Dtype d)
     case DT_F16: return "f16";
     case DT_F64: return "f64";
     case DT_I32: return "i32";
+    case DT_E4M3: return "e4m3";
+    case DT_E5M2: return "e5m2";
     default: return "f32";
     }
 }
@@ -60,6 +62,8 @@ const char *walk_ctype(const CpuWalk *w, Dtype d)
     case DT_F16: return "uint16_t";
     case DT_F64: return "double";
     case DT_I32: return "int32_t";
+    case DT_E4M3: return "cell_e4m3";
+    case DT_E5M2: return "cell_e5m2";
     default: return "float";
     }
 }

@@ -408,13 +408,14 @@ void buf_wrapped(Buf *out, const Buf *text)
 
 int dtype_bytes(Dtype t)
 {
-    return t == DT_F64 ? 8 : t == DT_BF16 || t == DT_F16 ? 2 : 4;
+    return t == DT_F64 ? 8 : t == DT_BF16 || t == DT_F16 ? 2 : dtype_is_fp8(t) ? 1 : 4;
 }
 
 const char *dtype_constant(Dtype t)
 {
     static const char *const names[] = { [DT_F32] = "CELL_F32", [DT_BF16] = "CELL_BF16", [DT_F16] = "CELL_F16",
-                                         [DT_F64] = "CELL_F64", [DT_I32] = "CELL_I32" };
+                                         [DT_F64] = "CELL_F64", [DT_I32] = "CELL_I32",
+                                         [DT_E4M3] = "CELL_E4M3", [DT_E5M2] = "CELL_E5M2" };
     return names[t];
 }
 

@@ -323,6 +323,12 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
         break;
     }
     take_domain(p, s, &p->e->tensors[tensor]);
+    int block = st->kind == S_INPUT || st->kind == S_PARAM ? fp8_block(ast_type(p->c, st)) : -1;
+    if (block < 0)
+        return;
+    p->e->tensors[tensor].scale = p->e->ntensors;
+    p->e->tensors[tensor].block = block;
+    declare_tensor(p, s, ast_scales(p->c, st));
 }
 
 /* Declarations of the branches that are taken; before the equations, which may stand above them. */

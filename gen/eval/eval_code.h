@@ -209,7 +209,7 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span);
 
 /* eval_past.c: what is bound to a tensor, from element `from` on; a value at the step that the read names; a
  * value kept for later steps; the histories of a sequence at its end. */
-void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from);
+void eval_read(const Eval *e, Dual *to, int64_t count, const EvalTensor *t, int64_t from);
 Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at, Dual *im);
 void eval_keep(EvalProgram *p, Array *a);
 void eval_leave(EvalProgram *p);

@@ -240,12 +240,17 @@ void ev_add_histories(EvalProgram *p)
 /* ---- running */
 
 /* Fills values from what is bound to a tensor, at element `from` of it. */
-void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
+void eval_read(const Eval *e, Dual *to, int64_t count, const EvalTensor *t, int64_t from)
 {
+    const EvalTensor *scale = t->scale ? &e->tensors[t->scale] : NULL;
     for (int64_t i = 0; i < count; i++) {
         to[i] = dual_of(t->value[from + i]);
+        if (scale)
+            to[i].v *= scale->value[t->block ? (from + i) / t->block : 0];
         for (int k = 0; k < DUAL_K; k++)
             to[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
+        if (scale && dual_magnitudes)
+            to[i] = dual_rounded(to[i]);
     }
 }
 
@@ -287,7 +292,7 @@ static Dual *cell_at_step(EvalProgram *p, Array *a)
     if (a->past_of[step] == p->sequence_tick)
         return values;
     if (a->tensor >= 0) {
-        eval_read(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + eval_row(p, step)) * a->count);
+        eval_read(p->e, values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + eval_row(p, step)) * a->count);
     } else if (a->busy || p->depth == MAX_DEPTH) {
         eval_fail(p, a->span, "this value depends on itself");
     } else {
@@ -354,7 +359,7 @@ static Dual at_place(EvalProgram *p, const Array *a, int64_t place, int64_t at)
     int64_t places = a->grows ? p->room : a->back;
     Dual v = dual_of(0);
     if (t && t->value && place >= 0 && place < places)
-        eval_read(&v, 1, t, (p->sequence * places + place) * a->count + at);
+        eval_read(p->e, &v, 1, t, (p->sequence * places + place) * a->count + at);
     return v;
 }
 
@@ -372,7 +377,7 @@ bool eval_is_reset(EvalProgram *p, int64_t step)
         if (step < p->first)
             v = from_history(p, r, p->first - 1 - step, 0);
         else
-            eval_read(&v, 1, &p->e->tensors[r->tensor], p->sequence * p->steps + eval_row(p, step - p->first));
+            eval_read(p->e, &v, 1, &p->e->tensors[r->tensor], p->sequence * p->steps + eval_row(p, step - p->first));
         if (v.v > 0)
             return true;
     }
@@ -503,7 +508,7 @@ static void leave(EvalProgram *p, const Array *a)
             else if (step < 0 || step >= p->steps)
                 v = at_place(p, a, a->grows ? j : j - 1 - last, i);
             else if (a->tensor >= 0)
-                eval_read(&v, 1, &p->e->tensors[a->tensor],
+                eval_read(p->e, &v, 1, &p->e->tensors[a->tensor],
                           (p->sequence * p->steps + eval_row(p, step)) * a->count + i);
             else
                 v = a->past[step * a->count + i];

@@ -427,9 +427,9 @@ Dual eval_code(EvalProgram *p, Code *x)
     return dual_of(NAN);
 }
 
-static void read_bound(Array *a, const EvalTensor *t, int64_t from)
+static void read_bound(const EvalProgram *p, Array *a, const EvalTensor *t, int64_t from)
 {
-    eval_read(a->data, a->count, t, from);
+    eval_read(p->e, a->data, a->count, t, from);
 }
 
 static void write_bound(const Array *a, const EvalTensor *t, int64_t to)
@@ -463,7 +463,7 @@ static void start_state(EvalProgram *p, const StateSlot *s, int64_t b)
 {
     const EvalTensor *t = &p->e->tensors[s->tensor];
     if (t->value)
-        read_bound(s->now, t, b * s->now->count);
+        read_bound(p, s->now, t, b * s->now->count);
     else
         initial_state(p, s);
 }
@@ -473,7 +473,7 @@ static void run_step(EvalProgram *p, int64_t row)
     const EvalTensor *tensors = p->e->tensors;
     p->frame.tick = ++p->ticks;
     for (int i = 0; i < p->inputs.len; i++)
-        read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor],
+        read_bound(p, p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor],
                    row * p->inputs.data[i].array->count);
     for (int i = 0; i < p->states.len && eval_is_reset(p, p->t); i++)
         initial_state(p, &p->states.data[i]);
@@ -560,7 +560,7 @@ bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
     dual_magnitudes = e->magnitudes;
     if (batch > 0 && all_bound(p)) {
         for (int i = 0; i < p->params.len; i++)
-            read_bound(p->params.data[i].array, &e->tensors[p->params.data[i].tensor], 0);
+            read_bound(p, p->params.data[i].array, &e->tensors[p->params.data[i].tensor], 0);
         for (int64_t b = 0; b < batch && !p->error; b++)
             run_sequence(p, b, steps, t0);
     }

@@ -721,3 +721,77 @@ const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool require
         diag(c, DIAG_ERROR, start, "there is no cell in this file");
     return NULL;
 }
+
+/* ---- types of 8 bits ---- */
+
+const char *ast_type(const Compiler *c, const Stmt *s)
+{
+    for (int i = 0; i < c->types.len; i++)
+        if (c->types.data[i].name == s->name && (s->kind == S_INPUT || s->kind == S_PARAM))
+            return c->types.data[i].value;
+    return s->text;
+}
+
+int fp8_block(const char *type)
+{
+    static const struct {
+        const char *name;
+        int block;
+    } types[] = { { "e4m3", 0 },    { "e5m2", 0 },      { "e4m3_32", 32 },
+                  { "e5m2_32", 32 }, { "e4m3_128", 128 }, { "e5m2_128", 128 } };
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (strcmp(type, types[i].name) == 0)
+            return types[i].block;
+    return -1;
+}
+
+static Expr *number_at(Compiler *c, double v, Span span)
+{
+    Expr *e = arena_alloc(c->arena, sizeof *e);
+    e->kind = X_NUM;
+    e->num = v;
+    e->is_int = v == (double)(int64_t)v;
+    e->span = span;
+    return e;
+}
+
+static Expr *blocks_of(Compiler *c, Expr *axis, int block)
+{
+    Expr *e = arena_alloc(c->arena, sizeof *e);
+    e->kind = X_BINARY;
+    e->op = O_DIV;
+    e->a = axis;
+    e->b = number_at(c, block, axis->span);
+    e->span = axis->span;
+    return e;
+}
+
+/* Tests draw scales from [0.5, 2]; a layer begins with 1. */
+const Stmt *ast_scales(Compiler *c, const Stmt *of)
+{
+    Stmt *s = arena_alloc(c->arena, sizeof *s);
+    Domain *range = arena_alloc(c->arena, sizeof *range);
+    Expr *ones = arena_alloc(c->arena, sizeof *ones);
+    int block = fp8_block(ast_type(c, of));
+    ones->kind = X_REF;
+    ones->name = intern(c, "ones");
+    ones->span = ones->name_span = of->name_span;
+    *range = (Domain){ .low = number_at(c, 0.5, of->name_span), .high = number_at(c, 2, of->name_span),
+                       .span = of->name_span };
+    *s = (Stmt){ .kind = block ? of->kind : S_PARAM,
+                 .span = of->span,
+                 .name = intern_f(c, "%s_scale", of->name),
+                 .name_span = of->name_span,
+                 .text = intern(c, "f32"),
+                 .text_span = of->name_span,
+                 .brackets = block > 0,
+                 .is_const = true,
+                 .domain = range };
+    if (s->kind == S_PARAM)
+        s->init = ones;
+    for (int i = 0; block && i < of->axes.len; i++) {
+        Expr *axis = of->axes.data[i];
+        vec_push(c->arena, &s->axes, i + 1 < of->axes.len ? axis : blocks_of(c, axis, block));
+    }
+    return s;
+}

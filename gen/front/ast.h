@@ -105,6 +105,12 @@ struct Stmt {
 /* parse.y, lex.l, ast.c: text -> AST. Never fails: what is broken is diagnosed and left out. */
 typedef struct Ast { StmtVec items; int file; } Ast;              /* top level: imports, fns, cells */
 Ast *parse_source(Compiler *c, int file);
+/* The type that a declared tensor has: what --dtype-of says of it, or else the spec; NULL: neither does. */
+const char *ast_type(const Compiler *c, const Stmt *s);
+/* Of a type of 8 bits: how many numbers of the last axis share a scale, 0: all of the tensor. -1: it is another type. */
+int fp8_block(const char *type);
+/* The declaration of the scales of a tensor whose type is of 8 bits: NAME_scale, a constant of f32. */
+const Stmt *ast_scales(Compiler *c, const Stmt *of);
 /* What a state or a carry starts from, as a number: a condition is 1 where it holds, else 0. */
 const Expr *ast_initial(Compiler *c, const Expr *init);
 /* The cell called `name`, or as SPEC:NAME said it (c->cell), or else the file's only one. NULL after a diagnostic; without one where

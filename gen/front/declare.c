@@ -152,8 +152,10 @@ static bool complex_type(const Flat *f, const char *name, Dtype *out)
     return true;
 }
 
-enum { N_TYPES = 8 };
-static const char *const type_names[N_TYPES] = { "f32", "bf16", "f16", "f64", "i32", "c64", "c128", "complex" };
+enum { N_TYPES = 14 };
+static const char *const type_names[N_TYPES] = { "f32",     "bf16",    "f16",      "f64",  "i32",
+                                                 "c64",     "c128",    "complex",  "e4m3", "e5m2",
+                                                 "e4m3_32", "e5m2_32", "e4m3_128", "e5m2_128" };
 
 const char *tensor_type_at(int i)
 {
@@ -168,9 +170,26 @@ bool is_tensor_type(const char *name)
     return false;
 }
 
+/* Numbers of 8 bits beside scales: of what the call gives, and has no other use for. */
+static bool fp8_type(Flat *f, const Stmt *s, Tensor *t)
+{
+    int block = fp8_block(s->text);
+    t->dtype = strncmp(s->text, "e4m3", 4) == 0 ? DT_E4M3 : DT_E5M2;
+    if (s->kind == S_INPUT || s->kind == S_PARAM) {
+        if (block == 0 || s->axes.len)
+            return true;
+        FLAT_ERROR(f, NULL, s->text_span, "blocks of type '%s' lie along the last axis, but '%s' has none", s->text, s->name);
+        return false;
+    }
+    FLAT_ERROR(f, NULL, s->text_span,
+               s->kind == S_OUTPUT ? "type '%s' is for inputs and params; output '%s' would need a scale that the cell chooses"
+                                   : "type '%s' is for inputs and params; state '%s' is kept in the type of the arithmetic",
+               s->text, s->name);
+    return false;
+}
+
 static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
 {
-    static const char *const later[] = { "e4m3", "e5m2", "fp8" };
     t->complex = complex_type(f, s->text, &t->dtype);
     if (t->complex)
         return true;
@@ -179,11 +198,8 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
             t->dtype = (Dtype)i;
             return i != DT_I32 || may_be_integer(f, s);
         }
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (strcmp(s->text, later[i]) == 0) {
-            FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
-            return false;
-        }
+    if (fp8_block(s->text) >= 0)
+        return fp8_type(f, s, t);
     if (strcmp(s->text, "dtype") == 0) {
         FLAT_ERROR(f, NULL, s->text_span, s->kind == S_STATE ? "': dtype' is for definitions; '%s' is kept in the type of the arithmetic"
                    : "': dtype' is for definitions; without a type, '%s' is what --dtype makes it", s->name);
@@ -206,7 +222,8 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
     const char *near = suggest(s->text, type_names, N_TYPES);
     FLAT_ERROR(f, NULL, s->text_span,
                near ? "unknown type '%s'; did you mean '%s'?"
-                    : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128 and complex",
+                    : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128, complex, e4m3, e5m2, and these "
+                      "two with _32 or _128 behind them",
                s->text, near);
     diag_fix(f->c, s->text_span, near);
     return false;
@@ -280,8 +297,55 @@ static void add_parts(Flat *f, Symbol *d, Tensor *t)
         t->axes[t->rank++] = poly_const(f->m, 2);
 }
 
-void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
+/* The declaration with the type that --dtype-of gives it. Complex values, integers and flags have no other one. */
+static const Stmt *retyped(Flat *f, const Stmt *s)
 {
+    static const char *const floats[] = { "f32", "bf16", "f16", "f64" };
+    Setting *set = s->kind == S_INPUT || s->kind == S_PARAM ? find_setting(f->c->types.data, f->c->types.len, s->name)
+                                                            : NULL;
+    Dtype of;
+    if (!set)
+        return s;
+    set->used = true;
+    bool known = fp8_block(set->value) >= 0;
+    for (int i = 0; i < 4; i++)
+        known |= strcmp(set->value, floats[i]) == 0;
+    if (!known) {
+        FLAT_ERROR(f, NULL, no_span, "--dtype-of %s=%s: a type is one of f32, bf16, f16, f64, e4m3, e5m2, and these two with "
+                   "_32 or _128 behind them", set->name, set->value);
+        return s;
+    }
+    if (s->text && (strcmp(s->text, "i32") == 0 || complex_type(f, s->text, &of))) {
+        FLAT_ERROR(f, NULL, no_span, "--dtype-of %s=%s: '%s' is of real numbers only", set->name, set->value, set->value);
+        FLAT_NOTE(f, s->text_span, "'%s' is declared as %s here", s->name, s->text);
+        return s;
+    }
+    Stmt *t = arena_alloc(f->c->arena, sizeof *t);
+    *t = *s;
+    t->text = set->value;
+    t->text_span = s->name_span;
+    return t;
+}
+
+static void declare_scales(Flat *f, Scope *scope, const Stmt *s, Symbol *of, SymbolVec *out)
+{
+    const Stmt *scales = ast_scales(f->c, s);
+    int errors = f->c->errors, before = out->len;
+    declare_data(f, scope, scales, out);
+    if (f->c->errors > errors)
+        FLAT_NOTE(f, s->text_span, "the scales of '%s', which is of type %s, are called '%s'", s->name, s->text,
+                  scales->name);
+    of->block = fp8_block(s->text);
+    of->scale = out->len > before ? out->data[before] : NULL;
+    if (of->scale)
+        of->scale->used = true;
+    else
+        of->failed = true;
+}
+
+void declare_data(Flat *f, Scope *scope, const Stmt *declared, SymbolVec *out)
+{
+    const Stmt *s = retyped(f, declared);
     static const TensorKind kinds[] = { T_INPUT, T_PARAM, T_STATE, T_OUTPUT };
     SymbolKind kind = data_kind(s->kind);
     Symbol *d = new_symbol(f, kind, s->name, s->name_span, NULL);
@@ -320,4 +384,6 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
     if (s->kind == S_RESET)
         vec_push(f->c->arena, &f->resets, d);
     vec_push(f->c->arena, out, d);
+    if (dtype_is_fp8(t.dtype) && !d->failed)
+        declare_scales(f, scope, s, d, out);
 }

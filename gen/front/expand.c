@@ -580,6 +580,25 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
     }
 }
 
+/* What --dtype-of names is an input or a param, perhaps of a branch that is not taken. */
+static void check_types(Flat *f)
+{
+    for (int i = 0; i < f->c->types.len; i++) {
+        const Setting *set = &f->c->types.data[i];
+        const Mention *m = map_get(&f->mentions, set->name);
+        StmtKind kind = m ? m->stmt->kind : S_EQ;
+        if (set->used || kind == S_INPUT || kind == S_PARAM)
+            continue;
+        bool declared = kind >= S_INPUT && kind <= S_RESET;
+        FLAT_ERROR(f, NULL, no_span, declared ? "--dtype-of %s=%s: types are given to inputs and params, but '%s' is %s"
+                                              : "--dtype-of %s=%s: cell '%s' has no input and no param of this name",
+                   set->name, set->value, declared ? set->name : f->cell->name,
+                   declared ? kind_name(data_kind(kind)) : "");
+        if (declared)
+            FLAT_NOTE(f, m->stmt->name_span, "it is declared here");
+    }
+}
+
 /* ---- the cell ---- */
 
 static const char *left_indices(Flat *f, const Symbol *s)
@@ -668,6 +687,7 @@ Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
         check_adjoint(f, f->adjoint_list.data[i]);
     check_settings(f, c->dims.data, c->dims.len, true);
     check_settings(f, c->sets.data, c->sets.len, false);
+    check_types(f);
     bind_symbols(f, &f->symbols, NULL);
     missing_values(f);
     warn_unused(f);

@@ -251,8 +251,24 @@ static const IxExpr **tensor_map(Flat *f, const Symbol *s, const IxExpr *const *
     return all;
 }
 
+/* A number of 8 bits times its scale. What comes back goes to that value, whose gradient the tensor's is. */
+static NodeId read_scaled(Flat *f, const Symbol *s, const IxExpr *const *map)
+{
+    Module *m = f->m;
+    const IxExpr *place[MAX_AXES_OF_VALUE];
+    int last = s->rank - 1;
+    memcpy(place, map, sizeof *place * (size_t)s->rank);
+    if (s->block)
+        place[last] = ix_div(m, map[last], poly_const(m, mutate("scale-of-next-block") ? s->block / 2 : s->block));
+    NodeId code = node_load(m, s->tensor, map, s->rank);
+    NodeId scale = node_load(m, s->scale->tensor, place, s->block ? s->rank : 0);
+    return node_map2(m, OP_STE, node_map2(m, OP_MUL, code, scale), code);
+}
+
 static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
 {
+    if (s->scale)
+        return read_scaled(f, s, map);
     if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || (s->kind == SYM_STATE && !s->is_array))
         return node_load(f->m, s->tensor, tensor_map(f, s, map, part), s->rank + s->is_complex);
     if (s->kind == SYM_COTANGENT)
@@ -637,6 +653,12 @@ static void add_history(Flat *f, Symbol *s)
         return;
     s->has_history = true;
     s->history = -1;
+    if (s->scale) {
+        FLAT_ERROR(f, NULL, s->span, "earlier steps of '%s' are read, which is of type %s: what a call leaves of them would be "
+                   "numbers without their scales; read earlier steps of a definition, as in v%s = %s%s", s->name,
+                   s->decl->text, s->rank ? "[i]" : "", s->name, s->rank ? "[i]" : "");
+        return;
+    }
     if (other) {
         FLAT_ERROR(f, NULL, other->span, "'%s' is the name of what the caller carries of '%s', whose earlier steps "
                    "are read: give this another one", name, s->name);

@@ -10,6 +10,17 @@ bool wants_gradient(const Module *m, TensorId t)
     return may && !x->no_grad && !between;
 }
 
+Dtype gradient_type(const Module *m, TensorId t)
+{
+    Dtype own = m->tensors.data[t].dtype;
+    return dtype_is_fp8(own) ? m->c->dtype : own;
+}
+
+Dtype argument_type(const Module *m, const CallArg *a)
+{
+    return a->role == ROLE_D_VALUE ? gradient_type(m, a->tensor) : m->tensors.data[a->tensor].dtype;
+}
+
 static void add_group(const Module *m, CallArgs *args, TensorKind kind, ArgRole role, bool optional)
 {
     for (TensorId t = 0; t < m->tensors.len; t++) {

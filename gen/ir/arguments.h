@@ -14,6 +14,9 @@ typedef struct CallArgs { CallArg *data; int len, cap; } CallArgs;
 CallArgs forward_arguments(const Module *m);
 CallArgs backward_arguments(const Module *m);
 int call_arg_find(const CallArgs *args, TensorId t, ArgRole role);            /* its number, -1: none */
+/* How a gradient is stored: that of what is stored in 8 bits as --dtype says; and an argument. */
+Dtype gradient_type(const Module *m, TensorId t);
+Dtype argument_type(const Module *m, const CallArg *a);
 bool wants_gradient(const Module *m, TensorId t); /* input, param or state with a gradient */
 
 #endif

@@ -23,7 +23,7 @@
 
 const char *const ir_tensor_kinds[] = { "input", "param", "state", "history", "output", "dout", "dnext",
                                          "dinit", "dhistory", "cotangent", NULL };
-const char *const ir_dtypes[] = { "f32", "bf16", "f16", "f64", "i32", NULL };
+const char *const ir_dtypes[] = { "f32", "bf16", "f16", "f64", "i32", "e4m3", "e5m2", NULL };
 const char *const ir_reductions[] = { "sum", "mean", "max", "min", "prod", "softmax", NULL };
 
 typedef Vec(const CallSite *) CallVec;

@@ -44,6 +44,8 @@ const char *k_type(Dtype t)
     case DT_F16: return "cell_f16";
     case DT_F64: return "double";
     case DT_I32: return "int32_t";
+    case DT_E4M3: return "cell_e4m3";
+    case DT_E5M2: return "cell_e5m2";
     }
     return "void";
 }

@@ -63,6 +63,7 @@ typedef struct Stored {
 typedef struct AheadRead {
     const char *text, *type, *half, *from, *offset;
     bool timed;
+    bool converted; /* of 8 bits: text is the number itself, and where it lies there is no word */
     int adjacent;
 } AheadRead;
 

@@ -64,6 +64,8 @@ KirScalar code_scalar(Dtype t)
     case DT_F16: return KT_F16;
     case DT_F64: return KT_F64;
     case DT_I32: return KT_I32;
+    case DT_E4M3: return KT_E4M3;
+    case DT_E5M2: return KT_E5M2;
     }
     return KT_VOID;
 }

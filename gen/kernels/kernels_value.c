@@ -418,9 +418,11 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (k->hooks->ahead && whole)
         return optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     if (k->hooks->ahead) {
-        const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
+        bool byte = dtype_is_fp8(st->dtype);
+        const char *type = half ? "uint32_t" : byte ? k->real : k_type(st->dtype), *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
         as.adjacent = adjacent;
+        as.converted = byte;
         as.text = adjacent ? k_text(k, "cell_load_two(%s)", at)
                   : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
         as.from = optional ? p : at;

@@ -17,6 +17,8 @@ typedef enum {
     KT_I64,
     KT_BF16,
     KT_F16,
+    KT_E4M3,
+    KT_E5M2,
     KT_F32,
     KT_F64,
     KT_PLACE,

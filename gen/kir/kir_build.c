@@ -8,7 +8,7 @@
 #include "kir.h"
 
 const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64",
-                                                 "bf16", "f16",  "f32", "f64", "place" };
+                                                 "bf16", "f16",  "e4m3", "e5m2", "f32", "f64", "place" };
 const char *const kir_special_words[KP_COUNT] = { "size",  "pointer", "table",      "step",     "adds",
                                                   "saves", "thread",  "threads",    "lane",     "warp",
                                                   "block", "blocks",  "first_item", "end_item", "scratch" };
@@ -107,7 +107,7 @@ bool kir_writes(const KirFunction *f, int argument)
 
 int kir_bytes(KirScalar of)
 {
-    static const int bytes[KT_COUNT] = { 0, 1, 4, 4, 8, 2, 2, 4, 8, 8 };
+    static const int bytes[KT_COUNT] = { 0, 1, 4, 4, 8, 2, 2, 1, 1, 4, 8, 8 };
     return bytes[of];
 }
 

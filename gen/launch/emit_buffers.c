@@ -124,7 +124,7 @@ void emit_buffers(Print *e, const char *dir)
     for (int i = 0; i < e->args.len; i++) {
         const CallArg *a = &e->args.data[i];
         buf_f(&rows, "    { \"%s\", CELL_FROM_ARG, %s, %d, NULL },\n", m->tensors.data[a->tensor].name,
-              dtype_constant(m->tensors.data[a->tensor].dtype), i);
+              dtype_constant(argument_type(m, a)), i);
     }
     for (int i = 0; i < e->used.len; i++) {
         const Buffer *b = &e->p->buffers.data[e->used.data[i]];

@@ -52,6 +52,7 @@ static const char *element_type(Dtype t)
     case DT_F64: return "double";
     case DT_BF16: case DT_F16: return "uint16_t";
     case DT_I32: return "int32_t";
+    case DT_E4M3: case DT_E5M2: return "uint8_t";
     default: return "float";
     }
 }
@@ -59,7 +60,8 @@ static const char *element_type(Dtype t)
 const char *api_dtype(Dtype t)
 {
     static const char *const names[] = {
-        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64", [DT_I32] = "i32"
+        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64", [DT_I32] = "i32",
+        [DT_E4M3] = "e4m3", [DT_E5M2] = "e5m2"
     };
     return names[t];
 }
@@ -137,10 +139,10 @@ static void print_members(const Module *m, Buf *out, const ApiMembers *members)
         CallArg a = members->args.data[i];
         const Tensor *x = &m->tensors.data[a.tensor];
         const char *decl = intern_f(m->c, "%s%s *%s;", api_written(m, a) ? "" : "const ",
-                                    element_type(x->dtype), members->name[i]);
-        bool said = x->complex || x->dtype == DT_BF16 || x->dtype == DT_F16;
+                                    element_type(argument_type(m, &a)), members->name[i]);
+        bool said = x->complex || dtype_bytes(argument_type(m, &a)) < 4;
         buf_f(out, "    %-30s /* %s%s %s */\n", decl, api_shape(m, a.tensor),
-              said ? intern_f(m->c, " %s,", api_type(x)) : "", meaning(m, a));
+              said ? intern_f(m->c, " %s,", x->complex ? api_type(x) : api_dtype(argument_type(m, &a))) : "", meaning(m, a));
     }
 }
 

@@ -63,6 +63,8 @@ const char *api_key(const Module *m)
         buf_f(&b, "%s=%s,", m->options.data[i].name, m->options.data[i].value);
     buf_f(&b, "%s%s%sdtype=%s", m->c->reverse ? "reverse=true," : "", m->c->lengths ? "lengths=true," : "",
           m->c->packed ? "packed=true," : "", api_dtype(m->c->dtype));
+    for (int i = 0; i < m->c->types.len; i++)
+        buf_f(&b, ",dtype.%s=%s", m->c->types.data[i].name, m->c->types.data[i].value);
     return intern_n(m->c, b.data, b.len);
 }
 
@@ -78,6 +80,8 @@ static void print_bindings(Host *h)
     buf_f(h->out, "    { \"lengths\", \"%s\" },\n", m->c->lengths ? "true" : "false");
     if (m->c->packed)
         buf_f(h->out, "    { \"packed\", \"true\" },\n");
+    for (int i = 0; i < m->c->types.len; i++)
+        buf_f(h->out, "    { \"dtype.%s\", \"%s\" },\n", m->c->types.data[i].name, m->c->types.data[i].value);
     buf_f(h->out, "    { \"dtype\", \"%s\" },\n};\n\n", api_dtype(m->c->dtype));
 }
 
@@ -223,7 +227,7 @@ static void print_args(Host *h, const char *name, const CallArgs *args)
         bool past = x->kind == T_HISTORY && a->role == ROLE_VALUE;
         buf_f(h->out, "    { %d, %s, %s%s%s, %s }, /* %s */\n", table_number(h->m, a->tensor), roles[a->role],
               a->optional ? "CELL_ARG_OPTIONAL" : "0", ignored ? " | CELL_ARG_IGNORED" : "",
-              past ? " | CELL_ARG_PAST" : "", dtype_constant(x->dtype), x->name);
+              past ? " | CELL_ARG_PAST" : "", dtype_constant(argument_type(h->m, a)), x->name);
     }
     buf_f(h->out, "};\n\n");
 }

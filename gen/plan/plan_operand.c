@@ -3,6 +3,7 @@
  * `contraction_of` then calls a product has operands and a result such as cell_gemm takes. */
 #include <string.h>
 
+#include "ir/arguments.h"
 #include "ir/rewrite.h"
 #include "ir/rounded.h"
 #include "plan_pass.h"
@@ -153,6 +154,8 @@ static const char *dtype_name(Dtype t)
     case DT_F16: return "f16";
     case DT_F64: return "f64";
     case DT_I32: return "i32";
+    case DT_E4M3: return "e4m3";
+    case DT_E5M2: return "e5m2";
     }
     return "?";
 }
@@ -325,7 +328,7 @@ static void convert_results(Plan *p)
             Read a;
             if (id < 0 || !contraction_of(p, id, false, &g, factor) || !operand_read(p, factor[0], &a))
                 continue;
-            Dtype type = type_of_read(p, &a), wanted = m->tensors.data[t].dtype;
+            Dtype type = type_of_read(p, &a), wanted = k ? gradient_type(m, t) : m->tensors.data[t].dtype;
             Node root = *at(p, id);
             if (wanted != type && wanted != product_type(type))
                 *roots[k] = node_array(m, id, root.axes, root.naxes, root.name, root.span);
@@ -339,7 +342,7 @@ static void reuse_copies(Plan *p, const Rounding *st)
     Module *m = p->m;
     for (TensorId t = 0; t < m->tensors.len && !p->schedule->on_chip; t++) {
         NodeId id = m->roots.data[t].dinput;
-        if (id < 0 || m->tensors.data[t].dtype != p->dtype || at(p, id)->kind != N_ARRAY)
+        if (id < 0 || gradient_type(m, t) != p->dtype || at(p, id)->kind != N_ARRAY)
             continue;
         Read r;
         if (!plan_resolve(p, at(p, id)->args[0], &r) || r.is_tensor || r.step)

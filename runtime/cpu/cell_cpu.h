@@ -73,6 +73,8 @@ typedef float real;
 #endif
 typedef uint16_t cell_bf16;
 typedef uint16_t cell_f16;
+typedef uint8_t cell_e4m3;
+typedef uint8_t cell_e5m2;
 
 /* In front of a loop whose turns depend on no other. GCC would first unroll one of 16 turns, and find no
  * vectors in what it then has. */
@@ -201,6 +203,20 @@ CELL_CPU_PLAIN(float, f32)
 CELL_CPU_PLAIN(double, f64)
 CELL_CPU_HALF(bf16)
 CELL_CPU_HALF(f16)
+
+/* Numbers of 8 bits are only read. The exponent of e4m3 is moved by a product with 2^120; e5m2 is the upper half of
+ * an f16. */
+static inline real cell_load_e4m3(const uint8_t *p)
+{
+    uint32_t magnitude = (uint32_t)(*p & 0x7fu) << 20;
+    uint32_t bits = cell_cpu_bits(cell_cpu_from_bits(magnitude) * 0x1p120f);
+    bits = (*p & 0x7fu) == 0x7fu ? 0x7fc00000u : bits;
+    return (real)cell_cpu_from_bits(bits | (uint32_t)(*p & 0x80u) << 24);
+}
+static inline real cell_load_e5m2(const uint8_t *p)
+{
+    return (real)cell_cpu_f16_to_f32((uint16_t)((uint16_t)*p << 8));
+}
 #undef CELL_CPU_PLAIN
 #undef CELL_CPU_HALF
 

@@ -197,6 +197,20 @@ CELL_V_ELEMENT(f64, double)
 CELL_V_ELEMENT(bf16, uint16_t)
 CELL_V_ELEMENT(f16, uint16_t)
 
+#define CELL_V_CODES(name)                                                                                   \
+    CELL_V cell_v cell_v_get_##name(const uint8_t *p, int n)                                                 \
+    {                                                                                                        \
+        real a[CELL_W] = { 0 };                                                                              \
+        cell_v x;                                                                                            \
+        CELL_LANES                                                                                           \
+        for (int l = 0; l < n; l++)                                                                          \
+            a[l] = cell_load_##name(p + l);                                                                  \
+        memcpy(&x, a, sizeof x);                                                                             \
+        return x;                                                                                            \
+    }
+CELL_V_CODES(e4m3)
+CELL_V_CODES(e5m2)
+
 CELL_V cell_v cell_v_get_i32(const int32_t *p, int n)
 {
     cell_v x = { 0 };

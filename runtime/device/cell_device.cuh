@@ -21,6 +21,7 @@
 //
 // Overview (the included files hold the contracts)
 //  types      cell_bf16 cell_f16 cell_kept cell_compute<T>::type  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
+//             cell_e4m3 cell_e5m2: read only
 //             cell_load_vec<N>(dst, p) cell_load_vec_ro<N>(dst, p) cell_store_vec<N>(p, src)
 //             cell_convert<To>(v) cell_round_to<T>(v): through storage and back
 //             cell_vec<T, N>: N elements as stored

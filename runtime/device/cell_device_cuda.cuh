@@ -20,6 +20,14 @@ struct cell_f16 {
     uint16_t bits;
 };
 
+// Numbers of 8 bits, which are only read.
+struct cell_e4m3 {
+    uint8_t bits;
+};
+struct cell_e5m2 {
+    uint8_t bits;
+};
+
 // What a walk keeps on the chip of states that are within 1 as they are made: f16, whose largest number, 65504, stands for what is
 // beyond it, which may be of a state before the first step. NaN stays NaN.
 struct cell_kept {
@@ -121,6 +129,22 @@ template <class To> struct cell_conversion<To, cell_f16> {
 template <class To> struct cell_conversion<To, cell_kept> {
     __device__ __forceinline__ static To apply(cell_kept v) { return (To)cell_detail_f16_value(v.bits); }
 };
+// e5m2 is the upper half of an f16. The exponent of e4m3 counts from 7, that of f16 from 15.
+__device__ __forceinline__ float cell_detail_e4m3_value(uint8_t bits)
+{
+    uint32_t size = bits & 0x7fu;
+    float v = 256.0f * cell_detail_f16_value((uint16_t)((bits & 0x80u) << 8 | size << 7));
+    return size == 0x7fu ? __uint_as_float(0x7fffffffu) : v;
+}
+template <class To> struct cell_conversion<To, cell_e4m3> {
+    __device__ __forceinline__ static To apply(cell_e4m3 v) { return (To)cell_detail_e4m3_value(v.bits); }
+};
+template <class To> struct cell_conversion<To, cell_e5m2> {
+    __device__ __forceinline__ static To apply(cell_e5m2 v)
+    {
+        return (To)cell_detail_f16_value((uint16_t)((uint16_t)v.bits << 8));
+    }
+};
 template <class From> struct cell_conversion<cell_bf16, From> {
     __device__ __forceinline__ static cell_bf16 apply(From v) { return {cell_detail_bf16_bits(cell_detail_sticky(v))}; }
 };
@@ -154,6 +178,14 @@ __device__ __forceinline__ cell_f16 cell_detail_ldg(const cell_f16 *p)
 {
     return {__ldg(reinterpret_cast<const unsigned short *>(p))};
 }
+__device__ __forceinline__ cell_e4m3 cell_detail_ldg(const cell_e4m3 *p)
+{
+    return {__ldg(reinterpret_cast<const unsigned char *>(p))};
+}
+__device__ __forceinline__ cell_e5m2 cell_detail_ldg(const cell_e5m2 *p)
+{
+    return {__ldg(reinterpret_cast<const unsigned char *>(p))};
+}
 template <class T> __device__ __forceinline__ T cell_detail_ldg(const T *p) { return __ldg(p); }
 
 template <class C, class T> __device__ __forceinline__ C cell_load_ro(const T *p)
@@ -180,6 +212,9 @@ template <> struct cell_detail_word<4> {
 };
 template <> struct cell_detail_word<2> {
     using type = unsigned short;
+};
+template <> struct cell_detail_word<1> {
+    using type = unsigned char;
 };
 
 template <class T, int N> struct alignas(cell_detail_chunk(N * (int)sizeof(T))) cell_detail_pack {

@@ -70,6 +70,7 @@ void cell_emu_copy_wait(int youngest);
 [[noreturn]] void cell_emu_fail_assumption(void);
 float cell_emu_bf16_value(uint16_t bits);
 float cell_emu_f16_value(uint16_t bits);
+float cell_emu_fp8_value(uint8_t bits, int exponent_bits, int mantissa_bits);
 uint16_t cell_emu_bf16_bits(float v);
 uint16_t cell_emu_f16_bits(float v);
 uint16_t cell_emu_bf16_bits(double v);
@@ -84,6 +85,12 @@ struct cell_bf16 {
 };
 struct cell_f16 {
     uint16_t bits;
+};
+struct cell_e4m3 {
+    uint8_t bits;
+};
+struct cell_e5m2 {
+    uint8_t bits;
 };
 struct cell_kept {
     uint16_t bits;
@@ -114,6 +121,12 @@ template <class To> struct cell_conversion<To, cell_f16> {
 };
 template <class To> struct cell_conversion<To, cell_kept> {
     static To apply(cell_kept v) { return (To)cell_emu_f16_value(v.bits); }
+};
+template <class To> struct cell_conversion<To, cell_e4m3> {
+    static To apply(cell_e4m3 v) { return (To)cell_emu_fp8_value(v.bits, 4, 3); }
+};
+template <class To> struct cell_conversion<To, cell_e5m2> {
+    static To apply(cell_e5m2 v) { return (To)cell_emu_fp8_value(v.bits, 5, 2); }
 };
 template <class From> struct cell_conversion<cell_bf16, From> {
     static cell_bf16 apply(From v) { return {cell_emu_bf16_bits(cell_emu_wide(v))}; }

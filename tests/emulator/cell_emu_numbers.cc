@@ -43,6 +43,20 @@ float cell_emu_f16_value(uint16_t bits)
     return sign * ldexpf((float)(1024 + fraction), exponent - 25);
 }
 
+float cell_emu_fp8_value(uint8_t bits, int exponent_bits, int mantissa_bits)
+{
+    const int most = (1 << exponent_bits) - 1, exponent = bits >> mantissa_bits & most, ones = (1 << mantissa_bits) - 1;
+    const int fraction = bits & ones, least = 1 - (most >> 1) - mantissa_bits;
+    const float sign = bits & 0x80 ? -1.0f : 1.0f;
+    if (exponent == most && exponent_bits == 4 && fraction == ones)
+        return NAN;
+    if (exponent == most && exponent_bits == 5)
+        return fraction ? NAN : sign * INFINITY;
+    if (exponent == 0)
+        return sign * ldexpf((float)fraction, least);
+    return sign * ldexpf((float)(ones + 1 + fraction), exponent - 1 + least);
+}
+
 // A number of f64 or f32 in a format of 16 bits, of so many bits of fraction, with the steps of its subnormals and the first
 // number that it calls infinite.
 static uint16_t narrow_bits(double v, int fraction, int least, double infinite)

@@ -446,7 +446,7 @@ static void stage_read(Kernel *k, const AheadRead *as, int n, const InnerLoop *l
     memcpy(around, l, sizeof *l * (size_t)loops);
     const char *from = as->offset ? k_text(k, "%s, %s", as->from, k_bare(k, as->offset)) : k_bare(k, as->from);
     StagedRead read = { .number = n, .type = as->type, .from = from, .loops = loops, .around = around };
-    read.word = as->from && (!as->half || as->adjacent);
+    read.word = as->from && !as->converted && (!as->half || as->adjacent);
     read.wide = as->adjacent == SCAN_WIDE;
     vec_push(arena, &scan(k)->staged_reads, read);
 }

@@ -130,6 +130,8 @@ const char *tile_ctype(Tile *t, Dtype d)
     case DT_F16: return "cell_f16";
     case DT_F64: return "double";
     case DT_I32: return "int";
+    case DT_E4M3: return "cell_e4m3";
+    case DT_E5M2: return "cell_e5m2";
     default: return "float";
     }
 }
