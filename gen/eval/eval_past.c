@@ -164,7 +164,7 @@ static void add_history(EvalProgram *p, Array *a)
     ev_complex_of(p, a);
     like.complex = a->complex;
     EvalTensor *t = ev_add_tensor(p, EV_STATE, intern_f(p->c, "%s_history", a->name), &like, NULL);
-    if (a->tensor >= 0) {
+    if (a->tensor >= 0 && !p->e->tensors[a->tensor].scale) {
         t = &p->e->tensors[a->history];
         t->no_grad = p->e->tensors[a->tensor].no_grad;
         t->is_int = p->e->tensors[a->tensor].is_int;

@@ -267,9 +267,9 @@ static NodeId read_scaled(Flat *f, const Symbol *s, const IxExpr *const *map)
 
 static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
 {
-    if (s->scale)
+    if (s->scale && !s->is_array)
         return read_scaled(f, s, map);
-    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || (s->kind == SYM_STATE && !s->is_array))
+    if (!s->is_array && (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE))
         return node_load(f->m, s->tensor, tensor_map(f, s, map, part), s->rank + s->is_complex);
     if (s->kind == SYM_COTANGENT)
         return read_cotangent(f, s, map);
@@ -557,11 +557,17 @@ static void find_past(Flat *f, FExpr *x)
         find_past(f, x->args[i]);
 }
 
+/* An input that is read as it lies in memory. One of 8 bits is a definition of its own, with scales, to other steps. */
+static bool is_given(const Symbol *s)
+{
+    return s->kind == SYM_INPUT && !s->scale;
+}
+
 static NodeId step_of(Module *m, const Symbol *s, const IxExpr *const *map, int rank, const IxExpr *step)
 {
     NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
-    return s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
-                                : node_view_at(m, array, map, rank, step, s->history);
+    return is_given(s) ? node_load_at(m, s->tensor, map, rank, step, s->history)
+                       : node_view_at(m, array, map, rank, step, s->history);
 }
 
 /* The steps before the one behind a sequence's last, which lengths say: a read at a place that an integer gives. */
@@ -642,7 +648,7 @@ static bool has_domains(const Module *m)
 static void add_history(Flat *f, Symbol *s)
 {
     Module *m = f->m;
-    TensorId input = s->kind == SYM_INPUT ? s->tensor : -1;
+    TensorId input = is_given(s) ? s->tensor : -1;
     bool complex = s->type == TY_COMPLEX;
     Tensor t = { .kind = T_HISTORY, .of = input, .complex = complex, .rank = s->rank + 1 + complex, .span = s->span };
     const char *name = intern_f(f->c, "%s_history", s->name);
@@ -653,12 +659,6 @@ static void add_history(Flat *f, Symbol *s)
         return;
     s->has_history = true;
     s->history = -1;
-    if (s->scale) {
-        FLAT_ERROR(f, NULL, s->span, "earlier steps of '%s' are read, which is of type %s: what a call leaves of them would be "
-                   "numbers without their scales; read earlier steps of a definition, as in v%s = %s%s", s->name,
-                   s->decl->text, s->rank ? "[i]" : "", s->name, s->rank ? "[i]" : "");
-        return;
-    }
     if (other) {
         FLAT_ERROR(f, NULL, other->span, "'%s' is the name of what the caller carries of '%s', whose earlier steps "
                    "are read: give this another one", name, s->name);
@@ -738,18 +738,38 @@ static void pack(Flat *f, Symbol *s)
     s->packed = pack_parts(f, z, s->ids, s->nids, part_axis(f, RE), s->ir_name, s->equations.data[0]->stmt->span);
 }
 
+/* What an input of 8 bits stands for, as an array: what a call leaves of its steps are these values. */
+static void keep_value(Flat *f, Symbol *s)
+{
+    Module *m = f->m;
+    const IxExpr *map[MAX_AXES_OF_VALUE];
+    if (s->is_array)
+        return;
+    s->ids = arena_alloc(m->arena, sizeof *s->ids * (size_t)(s->rank + 1));
+    s->nids = s->rank;
+    for (int i = 0; i < s->rank; i++) {
+        s->ids[i] = module_index(m, intern_f(f->c, "%c", 'i' + i), s->axes[i]);
+        map[i] = ix_index(m, s->ids[i]);
+    }
+    NodeId v = read_scaled(f, s, map);
+    s->node = node_array(m, v, s->ids, s->nids, unique_ir_name(f, intern_f(f->c, "%s_value", s->name)), s->span);
+    s->is_array = true;
+}
+
 /* A read of another step. What lies in no array is computed for that step where it is read. */
 static NodeId read_earlier(Flat *f, const FExpr *x, Part part)
 {
     Module *m = f->m;
     Symbol *s = x->source;
     bool complex = s->type == TY_COMPLEX;
+    if (s->scale)
+        keep_value(f, s);
     NodeId node = part == IM ? s->im : s->node;
     if (complex && s->kind != SYM_INPUT && s->is_array)
         pack(f, s);
     add_history(f, s);
     TensorId past = s->has_history ? s->history : -1;
-    if (s->kind == SYM_INPUT)
+    if (is_given(s))
         return not_later(m, x->step, node_load_at(m, s->tensor, tensor_map(f, s, x->map, part), x->nmap + complex,
                                                   x->step, past));
     unsigned dep = m->nodes.data[s->node].dep | (complex ? m->nodes.data[s->im].dep : 0);

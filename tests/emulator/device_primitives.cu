@@ -13,6 +13,24 @@ KERNEL(k_widen)
     ((float *)args.ptr[1])[i] = cell_load_ro<float>((const cell_f16 *)args.ptr[2] + i);
 }
 
+KERNEL(k_codes)
+{
+    const int i = (int)cell_block_index(0) * cell_threads() + cell_thread();
+    ((float *)args.ptr[0])[i] = cell_load<float>((const cell_e4m3 *)args.ptr[4] + i);
+    ((float *)args.ptr[1])[i] = cell_load_ro<float>((const cell_e5m2 *)args.ptr[4] + i);
+    float four[4], sixteen[16];
+    if (i % 4 == 0) {
+        cell_load_vec<4>(four, (const cell_e4m3 *)args.ptr[4] + i);
+        for (int k = 0; k < 4; k++)
+            ((float *)args.ptr[2])[i + k] = four[k];
+    }
+    if (i % 16 == 0) {
+        cell_load_vec_ro<16>(sixteen, (const cell_e5m2 *)args.ptr[4] + i);
+        for (int k = 0; k < 16; k++)
+            ((float *)args.ptr[3])[i + k] = sixteen[k];
+    }
+}
+
 KERNEL(k_narrow)
 {
     const int i = (int)cell_block_index(0) * cell_threads() + cell_thread();
@@ -59,6 +77,35 @@ static void test_widen()
     for (unsigned i = 0; i < 65536; i++) {
         check(same(bf[i], format_value(i, 8, 7)), "bf16 %04x gives %g", i, (double)bf[i]);
         check(same(half[i], format_value(i, 5, 10)), "f16 %04x gives %g", i, (double)half[i]);
+    }
+}
+
+static double small_value(unsigned bits, int fraction_bits, bool has_infinity)
+{
+    const unsigned largest = has_infinity ? 0x7b : 0x7e, size = bits & 0x7f;
+    const int bias = has_infinity ? 15 : 7, exponent = (int)(size >> fraction_bits);
+    const int fraction = (int)(size & ((1u << fraction_bits) - 1));
+    if (size > largest)
+        return has_infinity && size == 0x7c ? (bits & 0x80 ? -INFINITY : INFINITY) : NAN;
+    const double v = ldexp(exponent ? fraction + (1 << fraction_bits) : fraction, (exponent ? exponent : 1) - bias - fraction_bits);
+    return bits & 0x80 ? -v : v;
+}
+
+/* Every code, alone and in vectors. */
+static void test_codes()
+{
+    Array<uint8_t> bits(256);
+    Array<float> e4m3(256), e5m2(256), four(256), sixteen(256);
+    for (unsigned i = 0; i < 256; i++)
+        bits[i] = (uint8_t)i;
+    cell_kernel_args args = arguments({e4m3.data, e5m2.data, four.data, sixteen.data, bits.data});
+    LAUNCH(k_codes, args, (Shape{8, 32}));
+    for (unsigned i = 0; i < 256; i++) {
+        const double want = small_value(i, 3, false), other = small_value(i, 2, true);
+        check(same(e4m3[i], want) && signbit(e4m3[i]) == (i >= 128), "e4m3 %02x gives %g", i, (double)e4m3[i]);
+        check(same(e5m2[i], other) && signbit(e5m2[i]) == (i >= 128), "e5m2 %02x gives %g", i, (double)e5m2[i]);
+        check(same(four[i], want), "e4m3 %02x in a vector of 4 gives %g", i, (double)four[i]);
+        check(same(sixteen[i], other), "e5m2 %02x in a vector of 16 gives %g", i, (double)sixteen[i]);
     }
 }
 
@@ -808,6 +855,7 @@ template <class T, class Stored> static void test_mma(const char *type)
 int main()
 {
     test_widen();
+    test_codes();
     test_narrow();
     test_narrow_wide();
     test_keep<2>();

@@ -66,10 +66,10 @@ static void image(void) {
 }
 
 static void names(void) {
-    static const cell_dtype dtypes[] = {CELL_F32, CELL_BF16, CELL_F16, CELL_F64, CELL_I32, CELL_BOOL};
-    static const char *const wanted[] = {"f32", "bf16", "f16", "f64", "i32", "bool"};
-    static const size_t bytes[] = {4, 2, 2, 8, 4, 1};
-    for (int i = 0; i < 6; i++)
+    static const cell_dtype dtypes[] = {CELL_F32, CELL_BF16, CELL_F16, CELL_F64, CELL_I32, CELL_BOOL, CELL_E4M3, CELL_E5M2};
+    static const char *const wanted[] = {"f32", "bf16", "f16", "f64", "i32", "bool", "e4m3", "e5m2"};
+    static const size_t bytes[] = {4, 2, 2, 8, 4, 1, 1, 1};
+    for (int i = 0; i < 8; i++)
         EXPECT(strcmp(cell_dtype_name(dtypes[i]), wanted[i]) == 0 && cell_dtype_bytes(dtypes[i]) == bytes[i],
                "%d", i);
     EXPECT(cell_dtype_bytes((cell_dtype)77) == 0 && strcmp(cell_dtype_name((cell_dtype)-1), "?") == 0,

@@ -1,6 +1,7 @@
-/* Conversions to and from bf16 and f16. Every pattern is decoded a second time with ldexp, from the
+/* Conversions to and from bf16 and f16, e4m3 and e5m2. Every pattern is decoded a second time with ldexp, from the
  * definition of the format; rounding is checked at every pattern, between every two neighbours, and one f32
  * step to each side of the middle. */
+#include "cell.h"
 #include "expect.h"
 #include "half.h"
 
@@ -95,7 +96,122 @@ static void check_format(const Format *format) {
     EXPECT(format->encode_wide(-1e-300) == 0x8000, "%s: below f32", format->name);
 }
 
+/* ---- 8 bits ---- */
+
+typedef struct Small {
+    const char *name;
+    int mantissa_bits, exponent_bits;
+    unsigned largest; /* the pattern of the largest number */
+    float (*decode)(uint8_t code);
+    uint8_t (*encode)(float value);
+    uint8_t (*encode_wide)(double value);
+} Small;
+
+/* By definition; of a pattern without its sign. */
+static double size_of(const Small *s, unsigned pattern) {
+    int bias = (1 << (s->exponent_bits - 1)) - 1;
+    unsigned exponent = pattern >> s->mantissa_bits, mantissa = pattern & ((1u << s->mantissa_bits) - 1);
+    return exponent == 0 ? ldexp(mantissa, 1 - bias - s->mantissa_bits)
+                         : ldexp(mantissa + (1u << s->mantissa_bits), (int)exponent - bias - s->mantissa_bits);
+}
+
+/* The nearest pattern, of two the even one, found by looking at all; beyond the largest number that one. */
+static unsigned nearest(const Small *s, double size) {
+    unsigned best = 0;
+    if (size >= size_of(s, s->largest))
+        return s->largest;
+    for (unsigned p = 1; p <= s->largest; p++) {
+        double closer = fabs(size_of(s, p) - size) - fabs(size_of(s, best) - size);
+        if (closer < 0 || (closer == 0 && p % 2 == 0))
+            best = p;
+    }
+    return best;
+}
+
+static void check_value(const Small *s, double value) {
+    unsigned want = nearest(s, fabs(value)) | (signbit(value) ? 0x80u : 0u);
+    EXPECT(s->encode_wide(value) == want, "%s: %a gave %02x, not %02x", s->name, value, s->encode_wide(value), want);
+    if ((double)(float)value == value)
+        EXPECT(s->encode((float)value) == want, "%s: f32 %a gave %02x, not %02x", s->name, value, s->encode((float)value), want);
+}
+
+static void check_small(const Small *s) {
+    unsigned infinity = s->exponent_bits == 5 ? 0x7cu : 0x80u; /* e4m3 has none */
+    for (unsigned code = 0; code < 256; code++) {
+        float value = s->decode((uint8_t)code);
+        unsigned size = code & 0x7f;
+        int negative = code >= 0x80;
+        if (size <= s->largest) {
+            EXPECT(fabs((double)value) == size_of(s, size) && !signbit(value) == !negative, "%s %02x gave %g", s->name, code,
+                   (double)value);
+            EXPECT(s->encode(value) == code, "%s %02x became %02x", s->name, code, s->encode(value));
+        } else if (size == infinity) {
+            EXPECT(isinf(value) && !signbit(value) == !negative, "%s %02x gave %g", s->name, code, (double)value);
+        } else {
+            EXPECT(isnan(value), "%s %02x gave %g", s->name, code, (double)value);
+            EXPECT(isnan(s->decode(s->encode(value))), "%s %02x: a NaN became %02x", s->name, code, s->encode(value));
+        }
+    }
+    for (unsigned half = 0; half < 65536; half++) {
+        float value = cell_f16_to_f32((uint16_t)half);
+        if (isnan(value))
+            EXPECT(isnan(s->decode(s->encode(value))), "%s: NaN %04x became %02x", s->name, half, s->encode(value));
+        else
+            check_value(s, isinf(value) ? copysign(1e30, value) : value);
+    }
+    for (unsigned p = 0; p < s->largest; p++) {
+        double middle = (size_of(s, p) + size_of(s, p + 1)) / 2;
+        for (int sign = -1; sign < 2; sign += 2) {
+            check_value(s, sign * middle);
+            check_value(s, sign * nextafter(middle, 0));
+            check_value(s, sign * nextafter(middle, INFINITY));
+            check_value(s, sign * (double)nextafterf((float)middle, 0));
+            check_value(s, sign * (double)nextafterf((float)middle, INFINITY));
+        }
+    }
+    double ends[] = {1e300, 1e-300, 0x1p-149, 0x1.fffffep127, size_of(s, s->largest) * 1.01};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        check_value(s, ends[i]);
+        check_value(s, -ends[i]);
+    }
+    EXPECT(s->encode(INFINITY) == s->largest && s->encode(-INFINITY) == (s->largest | 0x80u), "%s: infinities", s->name);
+    EXPECT(isnan(s->decode(s->encode_wide(NAN))), "%s: a NaN of f64", s->name);
+}
+
+/* What comes back is as near as the header says; blocks have scales of their own. */
+static void check_scaled(cell_dtype type, int64_t block) {
+    enum { N = 256 };
+    float values[N], back[N], scales[N];
+    uint8_t codes[N];
+    int64_t each = block ? block : N;
+    double relative = type == CELL_E4M3 ? 0x1p-4 : 0x1p-3, from = type == CELL_E4M3 ? 0x1p-6 : 0x1p-14;
+    double absolute = type == CELL_E4M3 ? 0x1p-10 : 0x1p-17;
+    for (int i = 0; i < N; i++)
+        values[i] = (i / 32 == 3 ? 0 : sinf((float)i * 1.7f)) * ldexpf(1, i / 32 * 7 - 20 - i % 23);
+    EXPECT(cell_fp8_encode(type, N, block, values, codes, scales) == CELL_OK, "encoding");
+    EXPECT(cell_fp8_decode(type, N, block, codes, scales, back) == CELL_OK, "decoding");
+    for (int i = 0; i < N; i++) {
+        double scale = scales[i / each], size = fabs((double)values[i]);
+        double most = (size < from * scale ? absolute * scale : relative * size) + 2 * 0x1p-24 * size;
+        EXPECT(fabs((double)back[i] - (double)values[i]) <= most, "%s, blocks of %d: %g became %g", cell_dtype_name(type),
+               (int)block, (double)values[i], (double)back[i]);
+    }
+    values[7] = INFINITY;
+    EXPECT(cell_fp8_encode(type, N, block, values, codes, scales) == CELL_BAD_ARGUMENT, "an infinity");
+    EXPECT(cell_fp8_encode(CELL_BF16, N, block, back, codes, scales) == CELL_BAD_ARGUMENT, "another type");
+    EXPECT(cell_fp8_encode(type, N, 96, back, codes, scales) == CELL_BAD_ARGUMENT, "a part of a block");
+    EXPECT(cell_fp8_encode(type, N, block, NULL, codes, scales) == CELL_NULL_POINTER, "no numbers");
+}
+
 int main(void) {
+    for (int block = 0; block <= 128; block += 32) {
+        if (block == 96)
+            continue;
+        check_scaled(CELL_E4M3, block);
+        check_scaled(CELL_E5M2, block);
+    }
+    check_small(&(Small){"e4m3", 3, 4, 0x7e, cell_e4m3_to_f32, cell_f32_to_e4m3, cell_f64_to_e4m3});
+    check_small(&(Small){"e5m2", 2, 5, 0x7b, cell_e5m2_to_f32, cell_f32_to_e5m2, cell_f64_to_e5m2});
     check_format(&(Format){"f16", 10, 5, cell_f16_to_f32, cell_f32_to_f16, cell_f64_to_f16});
     check_format(&(Format){"bf16", 7, 8, cell_bf16_to_f32, cell_f32_to_bf16, cell_f64_to_bf16});
     return report();
