@@ -17,7 +17,7 @@ from .errors import (BackendError, BuildError, CannotRead, CellcError, CellcWarn
 from .names import wrong_keyword
 
 __version__ = "0.2.0"
-__all__ = ["load", "op", "BackendError", "BuildError", "CannotRead", "CellcError", "CellcWarning", "MissingFile",
+__all__ = ["load", "op", "encode", "decode", "BackendError", "BuildError", "CannotRead", "CellcError", "CellcWarning", "MissingFile",
            "MissingSpec", "PerformanceWarning", "ShapeError", "SpecError", "TypeMismatch"]
 
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
@@ -43,14 +43,14 @@ def word_of(name, value):
 
 
 def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
-         products=None, reverse=False, lengths=False, packed=False, settings=None, **more):
+         products=None, reverse=False, lengths=False, packed=False, settings=None, dtype_of=None, **more):
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
 
     spec: a path, the name of a cell that comes with cellc, or the text of a spec; of a directory the spec that is called
     like it, or the only one that has a cell; also what importlib.resources.files gives of a package. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
-    that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's; f32 where it
+    that are keywords here. dtype_of: types of single inputs and params, {"W": "e4m3"}. dtype: f32, bf16, f16, f64, or PyTorch's; f32 where it
     is not given, in PyTorch its default dtype. cuda: None builds kernels where there is a GPU
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
     schedule, tuned, products, import_dir, reverse, lengths, packed: as cellc's options of these names (tuned: a file of `cellc tune`; the
@@ -67,6 +67,9 @@ def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, 
         raise TypeMismatch("load: packed=True and lengths=True exclude each other: packed sequences have no padding")
     if settings is not None and not hasattr(settings, "keys"):
         raise wrong_keyword("settings", settings, "a dict")
+    if dtype_of is not None and not hasattr(dtype_of, "keys"):
+        raise wrong_keyword("dtype_of", dtype_of, "a dict, such as {\"W\": \"e4m3\"}")
+    options["dtype_of"] = dict(dtype_of or {})
     options["settings"] = {**(settings or {}), **more}
     if framework not in list(FRAMEWORKS):
         raise wrong_keyword("framework", framework, " or ".join(FRAMEWORKS))
@@ -86,6 +89,19 @@ def op(spec=None, /, *, batch_first=True, **options):
         raise TypeMismatch(f"op is for PyTorch; load(..., framework={options['framework']!r}) gives a function already")
     from .module import Op
     return Op(load(spec, **options).instance, batch_first)
+
+
+def encode(tensor, dtype="e4m3", block=0):
+    """(codes, scales) of a PyTorch tensor, as cells take them that store it in 8 bits: of torch.float8_e4m3fn or
+    torch.float8_e5m2, and of f32. `block` numbers of the last axis share a scale, with 0 all numbers do."""
+    from .codes import encode
+    return encode(tensor, dtype, block)
+
+
+def decode(codes, scales):
+    """What such codes and scales stand for, in f32."""
+    from .codes import decode
+    return decode(codes, scales)
 
 
 def load_ipython_extension(shell):

@@ -21,7 +21,7 @@ from .names import wrong_keyword
 from .native import Library
 from .progress import Progress
 
-TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+TYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 USER = 6                   # how many calls above a warning here the user's is
 locks, made, told = collections.defaultdict(threading.RLock), {}, set()
 
@@ -91,6 +91,10 @@ def read_settings(options):
     if dtype is None:
         raise wrong_keyword("dtype", options["dtype"], "f32, bf16, f16 or f64, or the framework's")
     settings = {}
+    for name, value in (options.get("dtype_of") or {}).items():
+        settings["dtype." + name] = kind = TYPES.get(str(value).rpartition(".")[2], str(value))
+        if not re.fullmatch(r"\w+", kind):
+            raise SpecError(f"error: the type of {name} is '{value}'; wanted a word, such as e4m3")
     for name, value in options["settings"].items():
         if getattr(value, "shape", None) == () and hasattr(value, "item"):     # NumPy's scalars, arrays of one number
             value = value.item()
@@ -324,7 +328,8 @@ class Built:
             manifest = json.loads(self.command("emit", "--kind", "manifest", self.spec.operand)[0])
             dims = [*manifest["bound"], *manifest.get("dims", manifest["sizes"][2:-1])]
         words = [word for name, value in self.settings.items()
-                 for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
+                 for word in ("--dim" if name in dims else "--dtype-of" if name.startswith("dtype.") else "--set",
+                              f"{name.removeprefix('dtype.')}={value}")]
         about_kernels = command[0] != "emit" or "--kind" not in command or command[-1] in ("cuda", "plan")
         shows_kernels = self.has_kernels and (command[0] == "explain" or command[-1] in ("cuda", "plan"))
         flags = self.flags if about_kernels else self.without("--schedule")

@@ -8,11 +8,12 @@ import math
 from .build import again
 from .errors import ShapeError, TypeMismatch, beyond_int32
 from .instance import Instance, tuple_of
-from .manifest import Sizes
+from .manifest import CODES, Sizes
 from .names import there_is
 
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
                "c128": "complex128"}
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
 INTEGERS = ("int64", "int16", "int8", "uint8", "uint16", "uint32", "uint64")        # tokens are int64 in NumPy
 
 
@@ -91,6 +92,9 @@ class Function(Instance):
         wanted = self.dtype_of(declared)
         if array.dtype.name == wanted.name:          # in any order of bytes
             return array
+        if declared.dtype in CODES:
+            raise TypeMismatch(f"{self.name}: {declared.name} is {array.dtype.name}; this instance stores it as {wanted.name} "
+                               f"beside {declared.name}_scale: give the numbers divided by their scales, rounded to that type")
         kinds = {array.dtype.kind, wanted.kind} - {"V"}          # V: bfloat16, as ml_dtypes has it
         if declared.kind == "param" and kinds <= {"f"} or declared.kind == "param" and kinds <= {"c"}:
             return array.astype(wanted)
@@ -162,7 +166,24 @@ class Function(Instance):
     def first_values(self, source, given, named, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
         sizes = self.check_sizes(given, named, sizes)
-        return {t.name: self.fill(t, sizes, source) for t in self.manifest.params}
+        m = self.manifest
+        found = {t.name: self.fill(t, sizes, source) for t in m.params}
+        for at, scales in m.codes:
+            t, scale = m.given[at], m.given[scales]
+            if t.kind == "param":
+                shape = tuple(axis.of(sizes) for axis in scale.axes)
+                found[t.name], found[scale.name] = self.encoded(t, found[t.name], shape, self.dtype_of(scale))
+        return found
+
+    def encoded(self, declared, value, shape, kind):
+        """(codes, scales): a scale is the largest magnitude of its numbers divided by the type's largest number."""
+        xp = self.xp
+        size = xp.abs(value).reshape(*shape, -1) if shape else xp.abs(value).reshape(-1)
+        most = size.max(-1) if value.size else xp.zeros(shape)
+        scales = xp.where(most == 0, 1, xp.maximum(most / LARGEST[declared.dtype], 2.0 ** -126)).astype(kind)
+        apart = value.reshape(*shape, -1) / scales[..., None] if shape else value / scales
+        codes = xp.clip(apart, -LARGEST[declared.dtype], LARGEST[declared.dtype]).astype(self.dtype_of(declared))
+        return codes.reshape(value.shape), scales
 
     def fill(self, declared, sizes, source):
         """The rules of cellc.init, which are PyTorch's side of this: stacked weights count as one matrix, both
@@ -192,4 +213,4 @@ class Function(Instance):
             value = xp.eye(*wide).reshape(shape)
         else:
             value = xp.full(shape, {"zeros": 0, "ones": 1, "const": a}[name])
-        return value.astype(self.dtype_of(declared))
+        return value.astype("float32" if declared.dtype in CODES else self.dtype_of(declared))

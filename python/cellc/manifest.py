@@ -96,6 +96,7 @@ class Tensor:
         self.range = entry["range"]["text"] if "range" in entry else "reach" if entry.get("reach") else ""
         self.history = entry.get("history", False)
         self.grows = entry.get("grows", False)         # of all steps; its first axis is the room for them
+        self.scales = False                            # of a tensor of 8 bits
         self.doc = entry.get("doc", "")
 
     def lead(self, batch_first=True, step=False):
@@ -118,6 +119,9 @@ class Tensor:
         if self.kind == "starts":
             return [sizes[self.batch] + 1]
         return [sizes[name] for name in self.lead()] + [axis.of(sizes) for axis in self.axes]
+
+
+CODES = ("e4m3", "e5m2")            # types of 8 bits, beside a tensor of scales
 
 
 class Manifest:
@@ -146,6 +150,10 @@ class Manifest:
         self.states = [t for t in values if t.kind == "state"]
         self.outputs = [t for t in values if t.kind == "output"]
         self.given = self.inputs + self.params + self.states     # in the order of the library's arguments
+        place = {t.name: k for k, t in enumerate(self.given)}
+        self.codes = [(k, place[t.name + "_scale"]) for k, t in enumerate(self.given) if t.dtype in CODES]  # with their scales
+        for _, k in self.codes:
+            self.given[k].scales = True
 
     def entry(self, name):
         return self.data["entries"][name]

@@ -10,7 +10,7 @@ import contextlib
 
 import torch
 
-from . import eager
+from . import codes, eager
 from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
 from .fast import plan
@@ -18,7 +18,7 @@ from .names import usable
 from .native import RECOMPUTE, OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
-          "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
+          "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128, **codes.TYPES}
 ALIGNMENT = 16                       # of what kernels read, bytes
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 HOST = torch.device("cpu")
@@ -214,10 +214,22 @@ class Ops:
                 steps = tensor.diff()
                 torch._assert_async(((steps >= 0) & (steps <= sizes[1])).all() & (tensor[0] == 0) & (tensor[-1] == sizes[-2]))
 
+    def encoded(self, tensors, sizes):
+        """The tensors as the library takes them: what is stored in 8 bits and comes as other numbers, with scales of its own. It
+        is done here, below autograd, which would round gradients to the type of codes."""
+        tensors = list(tensors)
+        for at, scales in self.manifest.codes:
+            kind = self.manifest.given[at].dtype
+            if tensors[at].dtype != DTYPES[kind]:
+                shape = self.manifest.given[scales].shape(dict(zip(self.manifest.sizes, sizes)))
+                block = tensors[at].shape[-1] // max(shape[-1], 1) if shape else 0
+                tensors[at], tensors[scales] = codes.encode(tensors[at], kind, block)
+        return tensors
+
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         sizes, budget = self.apart(sizes)
-        tensors = [ready(t) for t in tensors]
+        tensors = [ready(t) for t in self.encoded(tensors, sizes)]
         device = device_of(tensors)
         self.assert_lengths(tensors, sizes)
         made = self.empty_results(device, self.wanted_shapes(self.known_shapes(sizes), mode))
@@ -235,9 +247,10 @@ class Ops:
     def run_backward(self, *arguments):
         *tensors, reserve, sizes, wanted = arguments
         sizes, budget = self.apart(sizes)
-        tensors = [ready(t) for t in tensors]
-        device = device_of(tensors)
         made = self.empty_gradients(tensors, wanted)
+        count = len(self.manifest.given)
+        tensors = [ready(t) for t in self.encoded(tensors[:count], sizes) + tensors[count:]]
+        device = device_of(tensors)
         with on(device):
             self.call("backward", tensors + made, sizes, device, "workspace", reserve,
                       None if budget is None else reserve.numel())
@@ -253,8 +266,9 @@ class Ops:
                     *[maker([size], torch.uint8, device) if size else None for size in (reserve, scratch)])
 
     def can_plan(self, device):
-        """Lengths on a GPU are asserted in each call, and histories that grow need room."""
-        return not self.manifest.grows and (device.type == "cpu" or not any(
+        """Lengths on a GPU are asserted in each call, histories that grow need room, and what is stored in 8 bits may have to be
+        encoded."""
+        return not self.manifest.grows and not self.manifest.codes and (device.type == "cpu" or not any(
             t.kind in ("lengths", "starts") for t in self.manifest.inputs))
 
     def plan_forward(self, tensors, sizes, mode, step):

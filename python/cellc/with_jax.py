@@ -25,6 +25,7 @@ from . import cache, compiler, nvrtc
 from .build import build, free_name
 from .errors import BackendError, BuildError, NotThere, ShapeError, TypeMismatch
 from .function import DTYPE_NAMES, INTEGERS, Function
+from .manifest import CODES
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = "cellc"
@@ -178,9 +179,14 @@ def conjugate(array):
     return array.conj() if array is not None and array.dtype.kind == "c" else array
 
 
+def codes():
+    """Types of 8 bits, as JAX has them."""
+    return {"e4m3": jax.numpy.dtype(jax.numpy.float8_e4m3fn), "e5m2": jax.numpy.dtype(jax.numpy.float8_e5m2)}
+
+
 class JaxCell(Function):
     framework = "jax"
-    xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16"}
+    xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16", **codes()}
     made_first, made_keywords = ["key"], ("self", "sizes", "key")
     args_before, example_first = ["key: of jax.random"], ["jax.random.key(0)"]
 
@@ -304,7 +310,7 @@ class JaxCell(Function):
 
     def keep(self, call, arrays):
         """run_saving and what backward needs. What it gives may be differentiated again, as far as results go."""
-        wanted = Wanted(a is not None and a.perturbed and t.gradient for t, a in zip(self.manifest.given, arrays))
+        wanted = Wanted(a is not None and a.perturbed and t.gradient and t.dtype not in CODES for t, a in zip(self.manifest.given, arrays))
         arrays = tuple(a if a is None else a.value for a in arrays)
         made = self.bind(self.saving, call, arrays)
         return tuple(made), (arrays, made[-1], wanted)

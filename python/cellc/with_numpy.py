@@ -18,6 +18,7 @@ from .build import build
 from .errors import BackendError
 from .fast import fast, plan
 from .function import DTYPE_NAMES, Function
+from .manifest import CODES
 from .native import RECOMPUTE, remember
 
 ALIGNMENT = 16                      # of what the library reads, bytes
@@ -29,6 +30,7 @@ def types():
     try:
         import ml_dtypes
         found["bf16"] = numpy.dtype(ml_dtypes.bfloat16)
+        found["e4m3"], found["e5m2"] = numpy.dtype(ml_dtypes.float8_e4m3fn), numpy.dtype(ml_dtypes.float8_e5m2)
     except ImportError:
         pass
     return found
@@ -87,6 +89,8 @@ class NumpyCell(Function):
         if "bf16" not in self.dtypes and any(t.dtype == "bf16" for t in m.tensors.values()):
             raise BackendError(f"{m.name}: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype="
                                "\"f32\"")
+        if "e4m3" not in self.dtypes and any(t.dtype in CODES for t in m.tensors.values()):
+            raise BackendError(f"{m.name}: NumPy has no numbers of 8 bits with an exponent; install ml_dtypes")
         super().__init__(built)
         self.plans = {}                 # of steps and of calls of all steps, with final states and without: by their arrays
         self.names = [t.name for t in built.manifest.params]
@@ -202,9 +206,11 @@ class NumpyCell(Function):
         made = self.run("forward", arrays, sizes, kept, final_state, flags)
         y, final = self.pack(made, final_state=final_state)
 
+        m = self.manifest
+
         def pull(d_outputs=None, d_state=None):
             weights = [ready(a) for a in self.cotangents(d_outputs, d_state, sizes)]
-            found = [empty(a.shape, a.dtype) if a is not None and t.gradient else None
+            found = [empty(a.shape, self.dtypes[m.dtype] if t.dtype in CODES else a.dtype) if a is not None and t.gradient else None
                      for t, a in zip(self.manifest.given, arrays)]
             self.call("backward", [*arrays, *weights, *found], sizes, kept, flags)
             before = len(found) - len(given)

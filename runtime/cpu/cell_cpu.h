@@ -204,18 +204,21 @@ CELL_CPU_PLAIN(double, f64)
 CELL_CPU_HALF(bf16)
 CELL_CPU_HALF(f16)
 
-/* Numbers of 8 bits are only read. The exponent of e4m3 is moved by a product with 2^120; e5m2 is the upper half of
- * an f16. */
+/* Numbers of 8 bits are only read. No step on the way is below the smallest normal number, which some callers' threads
+ * (XLA's) take for 0. */
 static inline real cell_load_e4m3(const uint8_t *p)
 {
-    uint32_t magnitude = (uint32_t)(*p & 0x7fu) << 20;
-    uint32_t bits = cell_cpu_bits(cell_cpu_from_bits(magnitude) * 0x1p120f);
-    bits = (*p & 0x7fu) == 0x7fu ? 0x7fc00000u : bits;
-    return (real)cell_cpu_from_bits(bits | (uint32_t)(*p & 0x80u) << 24);
+    uint32_t size = *p & 0x7fu, sign = (uint32_t)(*p & 0x80u) << 24;
+    uint32_t small = cell_cpu_bits((float)(int32_t)size * 0x1p-9f), large = (size << 20) + 0x3c000000u;
+    uint32_t bits = size < 8 ? small : size == 0x7fu ? 0x7fc00000u : large;
+    return (real)cell_cpu_from_bits(bits | sign);
 }
 static inline real cell_load_e5m2(const uint8_t *p)
 {
-    return (real)cell_cpu_f16_to_f32((uint16_t)((uint16_t)*p << 8));
+    uint32_t size = *p & 0x7fu, sign = (uint32_t)(*p & 0x80u) << 24;
+    uint32_t small = cell_cpu_bits((float)(int32_t)size * 0x1p-16f), large = (size << 21) + 0x38000000u;
+    uint32_t bits = size < 4 ? small : size >= 0x7cu ? size << 21 | 0x7f800000u : large;
+    return (real)cell_cpu_from_bits(bits | sign);
 }
 #undef CELL_CPU_PLAIN
 #undef CELL_CPU_HALF

@@ -154,6 +154,12 @@ template <class From> struct cell_conversion<cell_f16, From> {
 template <class From> struct cell_conversion<cell_kept, From> {
     __device__ __forceinline__ static cell_kept apply(From v) { return {cell_detail_kept_bits(cell_detail_sticky(v))}; }
 };
+template <> struct cell_conversion<cell_e4m3, cell_e4m3> {
+    __device__ __forceinline__ static cell_e4m3 apply(cell_e4m3 v) { return v; }
+};
+template <> struct cell_conversion<cell_e5m2, cell_e5m2> {
+    __device__ __forceinline__ static cell_e5m2 apply(cell_e5m2 v) { return v; }
+};
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     __device__ __forceinline__ static cell_bf16 apply(cell_bf16 v) { return v; }
 };

@@ -121,8 +121,8 @@ template <class T, int N> struct cell_row<T, N, 0> : cell_read_again<T, N> {};
 // A row that a block works on while the next one is on its way: two turns of V vectors a thread in shared memory,
 // at places that no other thread uses. load() asks for the vectors of the turn after this one, behind turn() they
 // are this one's. What was asked for is there behind cell_cp_async_wait; elements of 2 bytes, which no asynchronous
-// copy takes, are there already.
-template <class T, int N, int V> struct cell_row_ahead {
+// copy takes, are there already. Numbers of 8 bits are read where they are, and read again.
+template <class T, int N, int V, bool Copied = (V > 0 && sizeof(T) > 1)> struct cell_row_ahead {
     cell_smem<T> place;
     int now = 1;
     __device__ __forceinline__ explicit cell_row_ahead(unsigned char *&cursor)
@@ -161,7 +161,7 @@ template <class T, int N, int V> struct cell_row_ahead {
     }
 };
 
-template <class T, int N> struct cell_row_ahead<T, N, 0> : cell_read_again<T, N> {
+template <class T, int N, int V> struct cell_row_ahead<T, N, V, false> : cell_read_again<T, N> {
     __device__ __forceinline__ explicit cell_row_ahead(unsigned char *&) {}
     __device__ __forceinline__ void turn() {}
 };

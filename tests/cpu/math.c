@@ -123,11 +123,39 @@ static void check_halves(void)
         printf("FAIL %d patterns of 16 bits do not come back\n", wrong);
 }
 
+/* 8 bits: all codes, by definition. */
+static double code_value(unsigned code, int mantissa_bits, unsigned largest, bool has_infinity)
+{
+    unsigned size = code & 0x7f;
+    int bias = mantissa_bits == 3 ? 7 : 15, exponent = (int)(size >> mantissa_bits), ones = (1 << mantissa_bits) - 1;
+    int fraction = (int)size & ones;
+    double v = ldexp(exponent ? ones + 1 + fraction : fraction, (exponent ? exponent : 1) - bias - mantissa_bits);
+    v = size <= largest ? v : has_infinity && size == largest + 1 ? (double)INFINITY : (double)NAN;
+    return code & 0x80 ? -v : v;
+}
+
+static void check_codes(void)
+{
+    int wrong = 0;
+    for (unsigned i = 0; i < 256; i++) {
+        uint8_t code = (uint8_t)i;
+        double a = (double)cell_load_e4m3(&code), want = code_value(i, 3, 0x7e, false);
+        double b = (double)cell_load_e5m2(&code), other = code_value(i, 2, 0x7b, true);
+        wrong += (a != want || signbit(a) != signbit(want)) && !(a != a && want != want);
+        wrong += (b != other || signbit(b) != signbit(other)) && !(b != b && other != other);
+    }
+    passed += !wrong;
+    failed += wrong > 0;
+    if (wrong)
+        printf("FAIL %d codes of 8 bits are other numbers\n", wrong);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         check(&functions[i]);
     check_halves();
+    check_codes();
     printf("%d passed, %d failed\n", passed, failed);
     return failed > 0;
 }

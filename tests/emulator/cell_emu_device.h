@@ -142,6 +142,12 @@ template <class From> struct cell_conversion<cell_kept, From> {
         return {cell_emu_f16_bits(x > most ? most : x < -most ? -most : x)};
     }
 };
+template <> struct cell_conversion<cell_e4m3, cell_e4m3> {
+    static cell_e4m3 apply(cell_e4m3 v) { return v; }
+};
+template <> struct cell_conversion<cell_e5m2, cell_e5m2> {
+    static cell_e5m2 apply(cell_e5m2 v) { return v; }
+};
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     static cell_bf16 apply(cell_bf16 v) { return v; }
 };
