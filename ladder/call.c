@@ -83,13 +83,13 @@ static void to_storage(void *to, const double *from, int64_t n, cell_dtype t)
 void from_storage(double *to, const void *from, int64_t n, cell_dtype t)
 {
     for (int64_t i = 0; i < n; i++)
-        to[i] = t == CELL_BF16  ? cell_bf16_to_f32(((const uint16_t *)from)[i])
-                : t == CELL_F16 ? cell_f16_to_f32(((const uint16_t *)from)[i])
+        to[i] = t == CELL_BF16   ? cell_bf16_to_f32(((const uint16_t *)from)[i])
+                : t == CELL_F16  ? cell_f16_to_f32(((const uint16_t *)from)[i])
                 : t == CELL_E4M3 ? cell_e4m3_to_f32(((const uint8_t *)from)[i])
                 : t == CELL_E5M2 ? cell_e5m2_to_f32(((const uint8_t *)from)[i])
-                : t == CELL_I32 ? ((const int32_t *)from)[i]
-                : t == CELL_F32 ? ((const float *)from)[i]
-                                : ((const double *)from)[i];
+                : t == CELL_I32  ? ((const int32_t *)from)[i]
+                : t == CELL_F32  ? ((const float *)from)[i]
+                                 : ((const double *)from)[i];
 }
 
 double unit(cell_dtype t)

@@ -110,11 +110,11 @@ cell_status cell_fill(cell_context *ctx, void *to, int byte, size_t bytes);
  * or 2^-3 (e5m2) of itself, or, where it is below 2^-6 or 2^-14 of the scale, by 2^-10 or 2^-17 of the scale, and by
  * two roundings of f32. CELL_BAD_ARGUMENT: another type, a count that is no multiple of the block, a number that is
  * not finite; then nothing was written. */
-cell_status cell_fp8_encode(cell_dtype type, int64_t count, int64_t block, const float *values, uint8_t *codes,
-                            float *scales);
+cell_status cell_fp8_encode(cell_dtype type, int64_t count, int64_t block, const float *values,
+                            uint8_t *codes, float *scales);
 /* codes[i] times its scale. */
-cell_status cell_fp8_decode(cell_dtype type, int64_t count, int64_t block, const uint8_t *codes, const float *scales,
-                            float *values);
+cell_status cell_fp8_decode(cell_dtype type, int64_t count, int64_t block, const uint8_t *codes,
+                            const float *scales, float *values);
 
 /* A matrix, or a batch of them, in backend memory. Strides count elements; element (i,j) of matrix b is
  * data[b*batch_stride + i*row_stride + j*col_stride]. To transpose, exchange the strides. */

@@ -34,12 +34,12 @@ const char *cell_status_string(cell_status status) {
 }
 
 const char *cell_dtype_name(cell_dtype dtype) {
-    static const char *const names[] = {"f32", "bf16", "f16", "f64", "i32", "bool", "e4m3", "e5m2"};
+    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32", "bool", "e4m3", "e5m2" };
     return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "?";
 }
 
 size_t cell_dtype_bytes(cell_dtype dtype) {
-    static const size_t bytes[] = {4, 2, 2, 8, 4, 1, 1, 1};
+    static const size_t bytes[] = { 4, 2, 2, 8, 4, 1, 1, 1 };
     return (unsigned)dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
 }
 

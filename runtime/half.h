@@ -93,11 +93,13 @@ static inline uint16_t cell_f64_to_f16(double value) {
 
 /* 8 bits: a sign, then an exponent, then MANTISSA bits. e4m3 (bias 7) has no infinity and one NaN for each sign,
  * all bits set; e5m2 (bias 15) is the upper half of an f16. */
-static inline float cell_e5m2_to_f32(uint8_t code) {
+static inline float cell_e5m2_to_f32(uint8_t code)
+{
     return cell_f16_to_f32((uint16_t)((uint16_t)code << 8));
 }
 
-static inline float cell_e4m3_to_f32(uint8_t code) {
+static inline float cell_e4m3_to_f32(uint8_t code)
+{
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, exponent = code >> 3 & 0xfu, mantissa = code & 7u;
     if (exponent == 0xf && mantissa == 7)
         return cell_f32_from_bits(sign | 0x7fc00000u);
@@ -108,7 +110,8 @@ static inline float cell_e4m3_to_f32(uint8_t code) {
 
 /* bits is the pattern of a magnitude that is at most the largest number; below 2^(1 - bias) steps are as large as
  * there. */
-static inline uint8_t cell_fp8_magnitude(uint32_t bits, uint32_t mantissa, uint32_t bias) {
+static inline uint8_t cell_fp8_magnitude(uint32_t bits, uint32_t mantissa, uint32_t bias)
+{
     uint32_t exponent = bits >> 23, shift = 23 - mantissa;
     if (exponent > 127 - bias) {
         bits += (1u << (shift - 1)) - 1 + (bits >> shift & 1u);
@@ -122,7 +125,8 @@ static inline uint8_t cell_fp8_magnitude(uint32_t bits, uint32_t mantissa, uint3
     return (uint8_t)(units + (rest > tie || (rest == tie && (units & 1u))));
 }
 
-static inline uint8_t cell_f32_to_e4m3(float value) {
+static inline uint8_t cell_f32_to_e4m3(float value)
+{
     uint32_t bits = cell_f32_bits(value), size = bits & 0x7fffffffu;
     uint8_t sign = (uint8_t)(bits >> 24 & 0x80u);
     if (size > 0x7f800000u)
@@ -130,7 +134,8 @@ static inline uint8_t cell_f32_to_e4m3(float value) {
     return (uint8_t)(sign | cell_fp8_magnitude(size > 0x43e00000u ? 0x43e00000u : size, 3, 7)); /* 448 */
 }
 
-static inline uint8_t cell_f32_to_e5m2(float value) {
+static inline uint8_t cell_f32_to_e5m2(float value)
+{
     uint32_t bits = cell_f32_bits(value), size = bits & 0x7fffffffu;
     uint8_t sign = (uint8_t)(bits >> 24 & 0x80u);
     if (size > 0x7f800000u)
@@ -138,11 +143,13 @@ static inline uint8_t cell_f32_to_e5m2(float value) {
     return (uint8_t)(sign | cell_fp8_magnitude(size > 0x47600000u ? 0x47600000u : size, 2, 15)); /* 57344 */
 }
 
-static inline uint8_t cell_f64_to_e4m3(double value) {
+static inline uint8_t cell_f64_to_e4m3(double value)
+{
     return cell_f32_to_e4m3(cell_f64_to_f32_sticky(value));
 }
 
-static inline uint8_t cell_f64_to_e5m2(double value) {
+static inline uint8_t cell_f64_to_e5m2(double value)
+{
     return cell_f32_to_e5m2(cell_f64_to_f32_sticky(value));
 }
 

@@ -15,8 +15,8 @@ typedef struct Copies {
 /* Of the type that the reference computes in, or none of numbers. The gradient of a constant is passed as it is too:
  * it is not read. */
 static int is_passed(const cell_arg *arg, int real_bytes) {
-    int floating = arg->dtype == CELL_F32 || arg->dtype == CELL_F64 || arg->dtype == CELL_BF16 || arg->dtype == CELL_F16 ||
-                   arg->dtype == CELL_E4M3 || arg->dtype == CELL_E5M2;
+    int floating = arg->dtype == CELL_F32 || arg->dtype == CELL_F64 || arg->dtype == CELL_BF16 ||
+                   arg->dtype == CELL_F16 || arg->dtype == CELL_E4M3 || arg->dtype == CELL_E5M2;
     return !floating || arg->dtype == (real_bytes == 8 ? CELL_F64 : CELL_F32) || (arg->flags & CELL_ARG_IGNORED);
 }
 
@@ -32,11 +32,11 @@ static void to_f32(float *to, const void *from, int64_t n, int dtype) {
     const double *wide = from;
     const uint8_t *code = from;
     for (int64_t i = 0; i < n; i++)
-        to[i] = dtype == CELL_BF16  ? cell_bf16_to_f32(half[i])
-                : dtype == CELL_F16 ? cell_f16_to_f32(half[i])
+        to[i] = dtype == CELL_BF16   ? cell_bf16_to_f32(half[i])
+                : dtype == CELL_F16  ? cell_f16_to_f32(half[i])
                 : dtype == CELL_E4M3 ? cell_e4m3_to_f32(code[i])
                 : dtype == CELL_E5M2 ? cell_e5m2_to_f32(code[i])
-                                    : (float)wide[i];
+                                     : (float)wide[i];
 }
 
 static void from_f32(void *to, const float *from, int64_t n, int dtype) {
@@ -55,11 +55,11 @@ static void to_f64(double *to, const void *from, int64_t n, int dtype) {
     const float *single = from;
     const uint8_t *code = from;
     for (int64_t i = 0; i < n; i++)
-        to[i] = dtype == CELL_BF16  ? cell_bf16_to_f32(half[i])
-                : dtype == CELL_F16 ? cell_f16_to_f32(half[i])
+        to[i] = dtype == CELL_BF16   ? cell_bf16_to_f32(half[i])
+                : dtype == CELL_F16  ? cell_f16_to_f32(half[i])
                 : dtype == CELL_E4M3 ? cell_e4m3_to_f32(code[i])
                 : dtype == CELL_E5M2 ? cell_e5m2_to_f32(code[i])
-                                    : single[i];
+                                     : single[i];
 }
 
 static void from_f64(void *to, const double *from, int64_t n, int dtype) {

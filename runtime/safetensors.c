@@ -13,10 +13,22 @@ static const struct {
     const char *word;
     int bytes, dtype; /* of an element; cell_dtype, or -1 */
 } file_types[] = {
-    { "F32", 4, CELL_F32 }, { "BF16", 2, CELL_BF16 }, { "F16", 2, CELL_F16 }, { "F64", 8, CELL_F64 },
-    { "I32", 4, CELL_I32 }, { "BOOL", 1, CELL_BOOL }, { "I64", 8, -1 },       { "I16", 2, -1 },
-    { "I8", 1, -1 },        { "U64", 8, -1 },         { "U32", 4, -1 },       { "U16", 2, -1 },
-    { "U8", 1, -1 },        { "F8_E4M3", 1, CELL_E4M3 }, { "F8_E5M2", 1, CELL_E5M2 },   { "C64", 8, -1 },
+    { "F32", 4, CELL_F32 },
+    { "BF16", 2, CELL_BF16 },
+    { "F16", 2, CELL_F16 },
+    { "F64", 8, CELL_F64 },
+    { "I32", 4, CELL_I32 },
+    { "BOOL", 1, CELL_BOOL },
+    { "I64", 8, -1 },
+    { "I16", 2, -1 },
+    { "I8", 1, -1 },
+    { "U64", 8, -1 },
+    { "U32", 4, -1 },
+    { "U16", 2, -1 },
+    { "U8", 1, -1 },
+    { "F8_E4M3", 1, CELL_E4M3 },
+    { "F8_E5M2", 1, CELL_E5M2 },
+    { "C64", 8, -1 },
 };
 enum { N_FILE_TYPES = sizeof file_types / sizeof *file_types };
 

@@ -50,7 +50,7 @@ struct Compiler {
     Vec(Setting) dims;            /* --dim */
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
-    Vec(Setting) types;           /* --dtype-of: of one input or param */
+    Vec(Setting) types; /* --dtype-of: of one input or param */
     const struct Schedule *schedule;         /* --schedule (schedule.h); NULL: the planner chooses */
     WalkHints hints;              /* what stands behind --schedule NAME: */
     bool scheduled;               /* --schedule was given */

@@ -848,7 +848,8 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
         const Tensor *x = &e->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
         if (!ignored && !(own && a->role == ROLE_VALUE) && (x->kind == T_HISTORY) == histories)
-            sum += explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(argument_type(e->m, a));
+            sum +=
+                explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(argument_type(e->m, a));
     }
     return sum;
 }

@@ -119,6 +119,23 @@ static const char *memory_words(const Explain *e)
                     e->m->has_grad ? explain_saved(e) : "");
 }
 
+/* "x, W: ..."; NULL: nothing is stored in 8 bits. */
+static const char *codes_words(const Explain *e)
+{
+    const char *names = NULL, *type = dtype_names[e->p->dtype];
+    for (TensorId i = 0; i < e->m->tensors.len; i++) {
+        const Tensor *t = &e->m->tensors.data[i];
+        if (dtype_is_fp8(t->dtype) && t->kind <= T_PARAM)
+            names = names ? intern_f(e->c, "%s, %s", names, t->name) : t->name;
+    }
+    return names ? intern_f(e->c,
+                            "%s: times their scales where they are read; products of matrices take copies in "
+                            "%s, and none "
+                            "is cuBLASLt's of 8 bits",
+                            names, type)
+                 : NULL;
+}
+
 /* What the time of a call goes by. */
 static const char *time_words(const Explain *e)
 {
@@ -247,6 +264,8 @@ static Table summary_of(const Explain *e, const Module *lowered)
     table_row(e->c, &t, "operations", operations_words(e), NULL);
     table_row(e->c, &t, "work", work_words(e), NULL);
     table_row(e->c, &t, "memory", memory_words(e), NULL);
+    if (codes_words(e))
+        table_row(e->c, &t, "8 bits", codes_words(e), NULL);
     table_row(e->c, &t, "time goes by", time_words(e), NULL);
     return t;
 }

@@ -413,9 +413,10 @@ int dtype_bytes(Dtype t)
 
 const char *dtype_constant(Dtype t)
 {
-    static const char *const names[] = { [DT_F32] = "CELL_F32", [DT_BF16] = "CELL_BF16", [DT_F16] = "CELL_F16",
-                                         [DT_F64] = "CELL_F64", [DT_I32] = "CELL_I32",
-                                         [DT_E4M3] = "CELL_E4M3", [DT_E5M2] = "CELL_E5M2" };
+    static const char *const names[] = {
+        [DT_F32] = "CELL_F32", [DT_BF16] = "CELL_BF16", [DT_F16] = "CELL_F16",  [DT_F64] = "CELL_F64",
+        [DT_I32] = "CELL_I32", [DT_E4M3] = "CELL_E4M3", [DT_E5M2] = "CELL_E5M2"
+    };
     return names[t];
 }
 

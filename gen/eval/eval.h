@@ -34,8 +34,8 @@ typedef struct EvalTensor {
     bool reach;                   /* state: what the cell gives it after a few steps */
     double centre;                /* param: the one number that the spec starts it from; else 0 */
     const Stmt *decl;             /* NULL for EV_WATCH */
-    int scale;                    /* of 8 bits: the tensor with its scales; else 0, as a tensor stands before its scales */
-    int64_t block;                /* as many numbers have one scale; 0: all */
+    int scale; /* of 8 bits: the tensor with its scales; else 0, as a tensor stands before its scales */
+    int64_t block; /* as many numbers have one scale; 0: all */
     /* Input [B,T,shape] (lengths [B]), param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial
      * value, or zero. A tangent may be NULL: zero in that direction. */
     const double *value;

@@ -292,7 +292,8 @@ static Dual *cell_at_step(EvalProgram *p, Array *a)
     if (a->past_of[step] == p->sequence_tick)
         return values;
     if (a->tensor >= 0) {
-        eval_read(p->e, values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + eval_row(p, step)) * a->count);
+        eval_read(p->e, values, a->count, &p->e->tensors[a->tensor],
+                  (p->sequence * p->steps + eval_row(p, step)) * a->count);
     } else if (a->busy || p->depth == MAX_DEPTH) {
         eval_fail(p, a->span, "this value depends on itself");
     } else {
@@ -377,7 +378,8 @@ bool eval_is_reset(EvalProgram *p, int64_t step)
         if (step < p->first)
             v = from_history(p, r, p->first - 1 - step, 0);
         else
-            eval_read(p->e, &v, 1, &p->e->tensors[r->tensor], p->sequence * p->steps + eval_row(p, step - p->first));
+            eval_read(p->e, &v, 1, &p->e->tensors[r->tensor],
+                      p->sequence * p->steps + eval_row(p, step - p->first));
         if (v.v > 0)
             return true;
     }

@@ -737,7 +737,7 @@ int fp8_block(const char *type)
     static const struct {
         const char *name;
         int block;
-    } types[] = { { "e4m3", 0 },    { "e5m2", 0 },      { "e4m3_32", 32 },
+    } types[] = { { "e4m3", 0 },     { "e5m2", 0 },       { "e4m3_32", 32 },
                   { "e5m2_32", 32 }, { "e4m3_128", 128 }, { "e5m2_128", 128 } };
     for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
         if (strcmp(type, types[i].name) == 0)
@@ -776,7 +776,8 @@ const Stmt *ast_scales(Compiler *c, const Stmt *of)
     ones->kind = X_REF;
     ones->name = intern(c, "ones");
     ones->span = ones->name_span = of->name_span;
-    *range = (Domain){ .low = number_at(c, 0.5, of->name_span), .high = number_at(c, 2, of->name_span),
+    *range = (Domain){ .low = number_at(c, 0.5, of->name_span),
+                       .high = number_at(c, 2, of->name_span),
                        .span = of->name_span };
     *s = (Stmt){ .kind = block ? of->kind : S_PARAM,
                  .span = of->span,

@@ -153,8 +153,8 @@ static bool complex_type(const Flat *f, const char *name, Dtype *out)
 }
 
 enum { N_TYPES = 14 };
-static const char *const type_names[N_TYPES] = { "f32",     "bf16",    "f16",      "f64",  "i32",
-                                                 "c64",     "c128",    "complex",  "e4m3", "e5m2",
+static const char *const type_names[N_TYPES] = { "f32",     "bf16",    "f16",      "f64",     "i32",
+                                                 "c64",     "c128",    "complex",  "e4m3",    "e5m2",
                                                  "e4m3_32", "e5m2_32", "e4m3_128", "e5m2_128" };
 
 const char *tensor_type_at(int i)
@@ -178,13 +178,16 @@ static bool fp8_type(Flat *f, const Stmt *s, Tensor *t)
     if (s->kind == S_INPUT || s->kind == S_PARAM) {
         if (block == 0 || s->axes.len)
             return true;
-        FLAT_ERROR(f, NULL, s->text_span, "blocks of type '%s' lie along the last axis, but '%s' has none", s->text, s->name);
+        FLAT_ERROR(f, NULL, s->text_span, "blocks of type '%s' lie along the last axis, but '%s' has none",
+                   s->text, s->name);
         return false;
     }
-    FLAT_ERROR(f, NULL, s->text_span,
-               s->kind == S_OUTPUT ? "type '%s' is for inputs and params; output '%s' would need a scale that the cell chooses"
-                                   : "type '%s' is for inputs and params; state '%s' is kept in the type of the arithmetic",
-               s->text, s->name);
+    FLAT_ERROR(
+        f, NULL, s->text_span,
+        s->kind == S_OUTPUT
+            ? "type '%s' is for inputs and params; output '%s' would need a scale that the cell chooses"
+            : "type '%s' is for inputs and params; state '%s' is kept in the type of the arithmetic",
+        s->text, s->name);
     return false;
 }
 
@@ -222,7 +225,8 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
     const char *near = suggest(s->text, type_names, N_TYPES);
     FLAT_ERROR(f, NULL, s->text_span,
                near ? "unknown type '%s'; did you mean '%s'?"
-                    : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128, complex, e4m3, e5m2, and these "
+                    : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128, complex, e4m3, "
+                      "e5m2, and these "
                       "two with _32 or _128 behind them",
                s->text, near);
     diag_fix(f->c, s->text_span, near);
@@ -301,8 +305,9 @@ static void add_parts(Flat *f, Symbol *d, Tensor *t)
 static const Stmt *retyped(Flat *f, const Stmt *s)
 {
     static const char *const floats[] = { "f32", "bf16", "f16", "f64" };
-    Setting *set = s->kind == S_INPUT || s->kind == S_PARAM ? find_setting(f->c->types.data, f->c->types.len, s->name)
-                                                            : NULL;
+    Setting *set = s->kind == S_INPUT || s->kind == S_PARAM
+                       ? find_setting(f->c->types.data, f->c->types.len, s->name)
+                       : NULL;
     Dtype of;
     if (!set)
         return s;
@@ -311,12 +316,15 @@ static const Stmt *retyped(Flat *f, const Stmt *s)
     for (int i = 0; i < 4; i++)
         known |= strcmp(set->value, floats[i]) == 0;
     if (!known) {
-        FLAT_ERROR(f, NULL, no_span, "--dtype-of %s=%s: a type is one of f32, bf16, f16, f64, e4m3, e5m2, and these two with "
-                   "_32 or _128 behind them", set->name, set->value);
+        FLAT_ERROR(f, NULL, no_span,
+                   "--dtype-of %s=%s: a type is one of f32, bf16, f16, f64, e4m3, e5m2, and these two with "
+                   "_32 or _128 behind them",
+                   set->name, set->value);
         return s;
     }
     if (s->text && (strcmp(s->text, "i32") == 0 || complex_type(f, s->text, &of))) {
-        FLAT_ERROR(f, NULL, no_span, "--dtype-of %s=%s: '%s' is of real numbers only", set->name, set->value, set->value);
+        FLAT_ERROR(f, NULL, no_span, "--dtype-of %s=%s: '%s' is of real numbers only", set->name, set->value,
+                   set->value);
         FLAT_NOTE(f, s->text_span, "'%s' is declared as %s here", s->name, s->text);
         return s;
     }
@@ -333,8 +341,8 @@ static void declare_scales(Flat *f, Scope *scope, const Stmt *s, Symbol *of, Sym
     int errors = f->c->errors, before = out->len;
     declare_data(f, scope, scales, out);
     if (f->c->errors > errors)
-        FLAT_NOTE(f, s->text_span, "the scales of '%s', which is of type %s, are called '%s'", s->name, s->text,
-                  scales->name);
+        FLAT_NOTE(f, s->text_span, "the scales of '%s', which is of type %s, are called '%s'", s->name,
+                  s->text, scales->name);
     of->block = fp8_block(s->text);
     of->scale = out->len > before ? out->data[before] : NULL;
     if (of->scale)

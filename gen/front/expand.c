@@ -590,8 +590,9 @@ static void check_types(Flat *f)
         if (set->used || kind == S_INPUT || kind == S_PARAM)
             continue;
         bool declared = kind >= S_INPUT && kind <= S_RESET;
-        FLAT_ERROR(f, NULL, no_span, declared ? "--dtype-of %s=%s: types are given to inputs and params, but '%s' is %s"
-                                              : "--dtype-of %s=%s: cell '%s' has no input and no param of this name",
+        FLAT_ERROR(f, NULL, no_span,
+                   declared ? "--dtype-of %s=%s: types are given to inputs and params, but '%s' is %s"
+                            : "--dtype-of %s=%s: cell '%s' has no input and no param of this name",
                    set->name, set->value, declared ? set->name : f->cell->name,
                    declared ? kind_name(data_kind(kind)) : "");
         if (declared)

@@ -78,8 +78,8 @@ struct Symbol {
     Symbol *init;           /* STATE */
     TensorId tensor;
     bool is_complex; /* declared so: the tensor has one axis more than rank, of 2 */
-    Symbol *scale;   /* of a type of 8 bits: what its numbers are multiplied by */
-    int block;       /* as many of the last axis have one scale, 0: all numbers */
+    Symbol *scale; /* of a type of 8 bits: what its numbers are multiplied by */
+    int block; /* as many of the last axis have one scale, 0: all numbers */
     NodeType type;
     bool is_rounded; /* to what tensors are stored in: its definition says `: dtype` */
     /* ARRAY_ARG: the array it names. A NULL in `fixed` is an open axis; fixed NULL: all axes are open. */

@@ -259,7 +259,8 @@ static NodeId read_scaled(Flat *f, const Symbol *s, const IxExpr *const *map)
     int last = s->rank - 1;
     memcpy(place, map, sizeof *place * (size_t)s->rank);
     if (s->block)
-        place[last] = ix_div(m, map[last], poly_const(m, mutate("scale-of-next-block") ? s->block / 2 : s->block));
+        place[last] =
+            ix_div(m, map[last], poly_const(m, mutate("scale-of-next-block") ? s->block / 2 : s->block));
     NodeId code = node_load(m, s->tensor, map, s->rank);
     NodeId scale = node_load(m, s->scale->tensor, place, s->block ? s->rank : 0);
     return node_map2(m, OP_STE, node_map2(m, OP_MUL, code, scale), code);
@@ -752,7 +753,8 @@ static void keep_value(Flat *f, Symbol *s)
         map[i] = ix_index(m, s->ids[i]);
     }
     NodeId v = read_scaled(f, s, map);
-    s->node = node_array(m, v, s->ids, s->nids, unique_ir_name(f, intern_f(f->c, "%s_value", s->name)), s->span);
+    s->node =
+        node_array(m, v, s->ids, s->nids, unique_ir_name(f, intern_f(f->c, "%s_value", s->name)), s->span);
     s->is_array = true;
 }
 

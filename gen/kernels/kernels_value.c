@@ -419,7 +419,10 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     if (k->hooks->ahead) {
         bool byte = dtype_is_fp8(st->dtype);
-        const char *type = half ? "uint32_t" : byte ? k->real : k_type(st->dtype), *at = add_text(k, p, offset);
+        const char *type = half   ? "uint32_t"
+                           : byte ? k->real
+                                  : k_type(st->dtype),
+                   *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
         as.adjacent = adjacent;
         as.converted = byte;

@@ -7,8 +7,8 @@
 
 #include "kir.h"
 
-const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64",
-                                                 "bf16", "f16",  "e4m3", "e5m2", "f32", "f64", "place" };
+const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32",  "u32", "i64", "bf16",
+                                                 "f16",  "e4m3", "e5m2", "f32", "f64", "place" };
 const char *const kir_special_words[KP_COUNT] = { "size",  "pointer", "table",      "step",     "adds",
                                                   "saves", "thread",  "threads",    "lane",     "warp",
                                                   "block", "blocks",  "first_item", "end_item", "scratch" };

@@ -10,9 +10,9 @@
 static void print_block(const KirBlock *b, Buf *out);
 static void print_expr(const KirExpr *e, int needs, Buf *out);
 
-static const char *const scalar_words[KT_COUNT] = { "void",      "bool",     "int",   "uint32_t", "int64_t",
-                                                    "cell_bf16", "cell_f16", "cell_e4m3", "cell_e5m2", "float",
-                                                    "double",    "int64_t" };
+static const char *const scalar_words[KT_COUNT] = { "void",      "bool",      "int",      "uint32_t",
+                                                    "int64_t",   "cell_bf16", "cell_f16", "cell_e4m3",
+                                                    "cell_e5m2", "float",     "double",   "int64_t" };
 
 const char *kir_cuda_scalar(KirScalar s)
 {

@@ -52,7 +52,8 @@ static const char *element_type(Dtype t)
     case DT_F64: return "double";
     case DT_BF16: case DT_F16: return "uint16_t";
     case DT_I32: return "int32_t";
-    case DT_E4M3: case DT_E5M2: return "uint8_t";
+    case DT_E4M3:
+    case DT_E5M2: return "uint8_t";
     default: return "float";
     }
 }
@@ -60,8 +61,8 @@ static const char *element_type(Dtype t)
 const char *api_dtype(Dtype t)
 {
     static const char *const names[] = {
-        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64", [DT_I32] = "i32",
-        [DT_E4M3] = "e4m3", [DT_E5M2] = "e5m2"
+        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16",  [DT_F64] = "f64",
+        [DT_I32] = "i32", [DT_E4M3] = "e4m3", [DT_E5M2] = "e5m2"
     };
     return names[t];
 }
@@ -142,7 +143,8 @@ static void print_members(const Module *m, Buf *out, const ApiMembers *members)
                                     element_type(argument_type(m, &a)), members->name[i]);
         bool said = x->complex || dtype_bytes(argument_type(m, &a)) < 4;
         buf_f(out, "    %-30s /* %s%s %s */\n", decl, api_shape(m, a.tensor),
-              said ? intern_f(m->c, " %s,", x->complex ? api_type(x) : api_dtype(argument_type(m, &a))) : "", meaning(m, a));
+              said ? intern_f(m->c, " %s,", x->complex ? api_type(x) : api_dtype(argument_type(m, &a))) : "",
+              meaning(m, a));
     }
 }
 

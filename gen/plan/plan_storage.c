@@ -277,7 +277,9 @@ void root_storage(Plan *p, Program *pr)
         if (arg < 0)
             continue;                         /* a walk beside the module takes it */
         unsigned dep = rows_dep(p, id);
-        pr->node[id] = (Storage){ .home = HOME_ARG, .arg = arg, .batched = dep & DEP_BATCH,
+        pr->node[id] = (Storage){ .home = HOME_ARG,
+                                  .arg = arg,
+                                  .batched = dep & DEP_BATCH,
                                   .timed = dep & DEP_TIME,
                                   .dtype = backward ? gradient_type(m, of) : m->tensors.data[of].dtype };
     }

@@ -137,7 +137,10 @@ __device__ __forceinline__ float cell_detail_e4m3_value(uint8_t bits)
     return size == 0x7fu ? __uint_as_float(0x7fffffffu) : v;
 }
 template <class To> struct cell_conversion<To, cell_e4m3> {
-    __device__ __forceinline__ static To apply(cell_e4m3 v) { return (To)cell_detail_e4m3_value(v.bits); }
+    __device__ __forceinline__ static To apply(cell_e4m3 v)
+    {
+        return (To)cell_detail_e4m3_value(v.bits);
+    }
 };
 template <class To> struct cell_conversion<To, cell_e5m2> {
     __device__ __forceinline__ static To apply(cell_e5m2 v)
@@ -155,10 +158,16 @@ template <class From> struct cell_conversion<cell_kept, From> {
     __device__ __forceinline__ static cell_kept apply(From v) { return {cell_detail_kept_bits(cell_detail_sticky(v))}; }
 };
 template <> struct cell_conversion<cell_e4m3, cell_e4m3> {
-    __device__ __forceinline__ static cell_e4m3 apply(cell_e4m3 v) { return v; }
+    __device__ __forceinline__ static cell_e4m3 apply(cell_e4m3 v)
+    {
+        return v;
+    }
 };
 template <> struct cell_conversion<cell_e5m2, cell_e5m2> {
-    __device__ __forceinline__ static cell_e5m2 apply(cell_e5m2 v) { return v; }
+    __device__ __forceinline__ static cell_e5m2 apply(cell_e5m2 v)
+    {
+        return v;
+    }
 };
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     __device__ __forceinline__ static cell_bf16 apply(cell_bf16 v) { return v; }
@@ -186,11 +195,11 @@ __device__ __forceinline__ cell_f16 cell_detail_ldg(const cell_f16 *p)
 }
 __device__ __forceinline__ cell_e4m3 cell_detail_ldg(const cell_e4m3 *p)
 {
-    return {__ldg(reinterpret_cast<const unsigned char *>(p))};
+    return { __ldg(reinterpret_cast<const unsigned char *>(p)) };
 }
 __device__ __forceinline__ cell_e5m2 cell_detail_ldg(const cell_e5m2 *p)
 {
-    return {__ldg(reinterpret_cast<const unsigned char *>(p))};
+    return { __ldg(reinterpret_cast<const unsigned char *>(p)) };
 }
 template <class T> __device__ __forceinline__ T cell_detail_ldg(const T *p) { return __ldg(p); }
 

@@ -307,12 +307,19 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
 
 /* ---- the copies ---- */
 
+/* The type in shared memory. Numbers of 8 bits that no copies of pieces bring are there in 16, which hold them exactly: threads
+ * next to one another write no bytes of one word. */
+static Dtype held_type(const Fetch *f)
+{
+    return dtype_is_fp8(f->st.dtype) && !f->piece ? DT_F16 : f->st.dtype;
+}
+
 int64_t tile_fetch_bytes(const Tile *t, int K)
 {
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? (f->single ? 1 : tile_buffers(t)) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+        bytes += (f->timed ? (f->single ? 1 : tile_buffers(t)) * K : 1) * f->padded * dtype_bytes(held_type(f)) + 15;
     }
     return bytes;
 }
@@ -321,10 +328,10 @@ void tile_carve_fetches(Tile *t, Buf *out)
 {
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        const char *type = tile_ctype(t, f->st.dtype);
+        const char *type = tile_ctype(t, held_type(f));
         int64_t count = (f->timed ? (f->single ? 1 : tile_buffers(t)) * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
-        t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
+        t->w->smem += (count * dtype_bytes(held_type(f)) + 15) / 16 * 16;
     }
 }
 
@@ -368,9 +375,11 @@ void tile_item_fetches(Tile *t, Buf *out)
             continue;
         const char *from = f->contiguous ? "x" : strided(t, f);
         buf_line(out, "for (int x = cell_thread(); x < %" PRId64 "; x += %d)", f->row, tile_threads(&t->lay));
-        const char *value = tile_text(t, "%s_g[%s]", f->name, from);
+        const char *value = tile_text(t, "%s_g[%s]", f->name, from), *held = tile_ctype(t, held_type(f));
+        if (held_type(f) != f->st.dtype)
+            value = tile_text(t, "cell_convert<%s>(cell_load<%s>(%s_g + %s))", held, t->real, f->name, from);
         if (f->may_be_null)
-            value = tile_text(t, "cell_convert<%s>(%s_g ? cell_load<%s>(%s_g + %s) : 0)", type, f->name,
+            value = tile_text(t, "cell_convert<%s>(%s_g ? cell_load<%s>(%s_g + %s) : 0)", held, f->name,
                               t->real, f->name, from);
         buf_line(out, "    %s[x] = %s;", f->name, value);
     }
@@ -413,7 +422,7 @@ static void copy_rows(Tile *t, const Fetch *f, Copiers who, Buf *out)
 static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
 {
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
-    const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
+    const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, held_type(f));
     int64_t per_copy = f->row / who.pieces;
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
     buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", who.thread, who.pieces, who.threads);
@@ -431,6 +440,8 @@ static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
     else if (f->may_be_null)
         buf_line(out, "cell_store(%s, cell_convert<%s>(%s_g ? cell_load<%s>(%s) : 0));", to, type, f->name,
                  t->real, from);
+    else if (held_type(f) != f->st.dtype)
+        buf_line(out, "cell_store(%s, cell_load<%s>(%s));", to, t->real, from);
     else
         buf_line(out, "cell_store(%s, *(%s));", to, from);
     out->indent--;
