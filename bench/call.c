@@ -114,6 +114,8 @@ static void put(const Call *c, const cell_arg *a, void *to, int64_t i, double v,
     case CELL_F16: ((uint16_t *)to)[i] = cell_f32_to_f16((float)v); break;
     case CELL_F32: ((float *)to)[i] = (float)v; break;
     case CELL_F64: ((double *)to)[i] = v; break;
+    case CELL_E4M3: ((uint8_t *)to)[i] = cell_f32_to_e4m3((float)v); break;
+    case CELL_E5M2: ((uint8_t *)to)[i] = cell_f32_to_e5m2((float)v); break;
     case CELL_I32: ((int32_t *)to)[i] = (int32_t)whole_number(c, a, i, random); break;
     default: ((uint8_t *)to)[i] = (uint8_t)whole_number(c, a, i, random); break;
     }

@@ -50,6 +50,8 @@ static double value(const void *p, int64_t i, int dtype)
     case CELL_F16: return cell_f16_to_f32(((const uint16_t *)p)[i]);
     case CELL_F32: return ((const float *)p)[i];
     case CELL_F64: return ((const double *)p)[i];
+    case CELL_E4M3: return cell_e4m3_to_f32(((const uint8_t *)p)[i]);
+    case CELL_E5M2: return cell_e5m2_to_f32(((const uint8_t *)p)[i]);
     case CELL_I32: return ((const int32_t *)p)[i];
     default: return ((const uint8_t *)p)[i];
     }
