@@ -103,13 +103,13 @@ cell_status cell_copy(cell_context *ctx, void *to, const void *from, size_t byte
 /* Sets bytes of backend memory, in stream order. */
 cell_status cell_fill(cell_context *ctx, void *to, int byte, size_t bytes);
 
-/* Numbers of 8 bits (type CELL_E4M3 or CELL_E5M2) with scales, in host memory. `block` consecutive numbers have one
- * scale, 0: all `count` of them; where a tensor's type has blocks, they are that long and lie along its last axis. The
- * scale of a block is its largest magnitude divided by the type's largest number (1 where all are 0), and a code is
- * the one nearest to the number divided by the scale, of two the even one. So a number is off by at most 2^-4 (e4m3)
- * or 2^-3 (e5m2) of itself, or, where it is below 2^-6 or 2^-14 of the scale, by 2^-10 or 2^-17 of the scale, and by
- * two roundings of f32. CELL_BAD_ARGUMENT: another type, a count that is no multiple of the block, a number that is
- * not finite; then nothing was written. */
+/* Numbers of 8 bits (type CELL_E4M3 or CELL_E5M2) with scales, in host memory. `block` consecutive numbers
+ * have one scale, 0: all `count` of them; where a tensor's type has blocks, they are that long and lie along
+ * its last axis. The scale of a block is its largest magnitude divided by the type's largest number (1 where
+ * all are 0), and a code is the one nearest to the number divided by the scale, of two the even one. So a
+ * number is off by at most 2^-4 (e4m3) or 2^-3 (e5m2) of itself, or, where it is below 2^-6 or 2^-14 of the
+ * scale, by 2^-10 or 2^-17 of the scale, and by two roundings of f32. CELL_BAD_ARGUMENT: another type, a
+ * count that is no multiple of the block, a number that is not finite; then nothing was written. */
 cell_status cell_fp8_encode(cell_dtype type, int64_t count, int64_t block, const float *values,
                             uint8_t *codes, float *scales);
 /* codes[i] times its scale. */

@@ -1,5 +1,5 @@
-/* Numbers of 8 bits and their scales, in host memory. In: numbers of f32, as many for a scale as `block` says. Out:
- * codes and scales, of which cell_fp8_decode makes the numbers that a cell computes with. */
+/* Numbers of 8 bits and their scales, in host memory. In: numbers of f32, as many for a scale as `block`
+ * says. Out: codes and scales, of which cell_fp8_decode makes the numbers that a cell computes with. */
 #include "cell.h"
 #include "half.h"
 

@@ -1,7 +1,7 @@
-/* Conversions between f32 or f64 and the two 16-bit float types, held as uint16_t bit patterns, and the two 8-bit
- * ones, held as uint8_t, on the host. To 16 bits they round once, to nearest, ties to even, overflow to infinity,
- * and keep NaN a NaN. To 8 bits likewise, but what is beyond the largest number, infinities too, becomes that
- * number. To f32 they are exact. Valid in C and C++. */
+/* Conversions between f32 or f64 and the two 16-bit float types, held as uint16_t bit patterns, and the two
+ * 8-bit ones, held as uint8_t, on the host. To 16 bits they round once, to nearest, ties to even, overflow
+ * to infinity, and keep NaN a NaN. To 8 bits likewise, but what is beyond the largest number, infinities
+ * too, becomes that number. To f32 they are exact. Valid in C and C++. */
 #ifndef CELL_HALF_H
 #define CELL_HALF_H
 
@@ -91,8 +91,8 @@ static inline uint16_t cell_f64_to_f16(double value) {
     return cell_f32_to_f16(cell_f64_to_f32_sticky(value));
 }
 
-/* 8 bits: a sign, then an exponent, then MANTISSA bits. e4m3 (bias 7) has no infinity and one NaN for each sign,
- * all bits set; e5m2 (bias 15) is the upper half of an f16. */
+/* 8 bits: a sign, then an exponent, then MANTISSA bits. e4m3 (bias 7) has no infinity and one NaN for each
+ * sign, all bits set; e5m2 (bias 15) is the upper half of an f16. */
 static inline float cell_e5m2_to_f32(uint8_t code)
 {
     return cell_f16_to_f32((uint16_t)((uint16_t)code << 8));
@@ -108,8 +108,8 @@ static inline float cell_e4m3_to_f32(uint8_t code)
     return cell_f32_from_bits(sign | cell_f32_bits((float)mantissa * 0x1p-9f));
 }
 
-/* bits is the pattern of a magnitude that is at most the largest number; below 2^(1 - bias) steps are as large as
- * there. */
+/* bits is the pattern of a magnitude that is at most the largest number; below 2^(1 - bias) steps are as
+ * large as there. */
 static inline uint8_t cell_fp8_magnitude(uint32_t bits, uint32_t mantissa, uint32_t bias)
 {
     uint32_t exponent = bits >> 23, shift = 23 - mantissa;

@@ -107,7 +107,8 @@ typedef struct Ast { StmtVec items; int file; } Ast;              /* top level: 
 Ast *parse_source(Compiler *c, int file);
 /* The type that a declared tensor has: what --dtype-of says of it, or else the spec; NULL: neither does. */
 const char *ast_type(const Compiler *c, const Stmt *s);
-/* Of a type of 8 bits: how many numbers of the last axis share a scale, 0: all of the tensor. -1: it is another type. */
+/* Of a type of 8 bits: how many numbers of the last axis share a scale, 0: all of the tensor. -1: it is
+ * another type. */
 int fp8_block(const char *type);
 /* The declaration of the scales of a tensor whose type is of 8 bits: NAME_scale, a constant of f32. */
 const Stmt *ast_scales(Compiler *c, const Stmt *of);

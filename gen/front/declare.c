@@ -301,7 +301,8 @@ static void add_parts(Flat *f, Symbol *d, Tensor *t)
         t->axes[t->rank++] = poly_const(f->m, 2);
 }
 
-/* The declaration with the type that --dtype-of gives it. Complex values, integers and flags have no other one. */
+/* The declaration with the type that --dtype-of gives it. Complex values, integers and flags have no other
+ * one. */
 static const Stmt *retyped(Flat *f, const Stmt *s)
 {
     static const char *const floats[] = { "f32", "bf16", "f16", "f64" };

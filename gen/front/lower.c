@@ -558,7 +558,8 @@ static void find_past(Flat *f, FExpr *x)
         find_past(f, x->args[i]);
 }
 
-/* An input that is read as it lies in memory. One of 8 bits is a definition of its own, with scales, to other steps. */
+/* An input that is read as it lies in memory. One of 8 bits is a definition of its own, with scales, to
+ * other steps. */
 static bool is_given(const Symbol *s)
 {
     return s->kind == SYM_INPUT && !s->scale;

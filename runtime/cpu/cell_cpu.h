@@ -204,8 +204,8 @@ CELL_CPU_PLAIN(double, f64)
 CELL_CPU_HALF(bf16)
 CELL_CPU_HALF(f16)
 
-/* Numbers of 8 bits are only read. No step on the way is below the smallest normal number, which some callers' threads
- * (XLA's) take for 0. */
+/* Numbers of 8 bits are only read. No step on the way is below the smallest normal number, which some
+ * callers' threads (XLA's) take for 0. */
 static inline real cell_load_e4m3(const uint8_t *p)
 {
     uint32_t size = *p & 0x7fu, sign = (uint32_t)(*p & 0x80u) << 24;

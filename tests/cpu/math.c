@@ -127,9 +127,9 @@ static void check_halves(void)
 static double code_value(unsigned code, int mantissa_bits, unsigned largest, bool has_infinity)
 {
     unsigned size = code & 0x7f;
-    int bias = mantissa_bits == 3 ? 7 : 15, exponent = (int)(size >> mantissa_bits), ones = (1 << mantissa_bits) - 1;
-    int fraction = (int)size & ones;
-    double v = ldexp(exponent ? ones + 1 + fraction : fraction, (exponent ? exponent : 1) - bias - mantissa_bits);
+    int exponent = (int)(size >> mantissa_bits), ones = (1 << mantissa_bits) - 1, fraction = (int)size & ones;
+    int least = 1 - (mantissa_bits == 3 ? 7 : 15) - mantissa_bits;
+    double v = ldexp(exponent ? ones + 1 + fraction : fraction, exponent ? exponent - 1 + least : least);
     v = size <= largest ? v : has_infinity && size == largest + 1 ? (double)INFINITY : (double)NAN;
     return code & 0x80 ? -v : v;
 }

@@ -66,7 +66,8 @@ static void image(void) {
 }
 
 static void names(void) {
-    static const cell_dtype dtypes[] = {CELL_F32, CELL_BF16, CELL_F16, CELL_F64, CELL_I32, CELL_BOOL, CELL_E4M3, CELL_E5M2};
+    static const cell_dtype dtypes[] = {CELL_F32, CELL_BF16, CELL_F16,  CELL_F64,
+                                        CELL_I32, CELL_BOOL, CELL_E4M3, CELL_E5M2};
     static const char *const wanted[] = {"f32", "bf16", "f16", "f64", "i32", "bool", "e4m3", "e5m2"};
     static const size_t bytes[] = {4, 2, 2, 8, 4, 1, 1, 1};
     for (int i = 0; i < 8; i++)

@@ -307,8 +307,8 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
 
 /* ---- the copies ---- */
 
-/* The type in shared memory. Numbers of 8 bits that no copies of pieces bring are there in 16, which hold them exactly: threads
- * next to one another write no bytes of one word. */
+/* The type in shared memory. Numbers of 8 bits that no copies of pieces bring are there in 16, which hold
+ * them exactly: threads next to one another write no bytes of one word. */
 static Dtype held_type(const Fetch *f)
 {
     return dtype_is_fp8(f->st.dtype) && !f->piece ? DT_F16 : f->st.dtype;
@@ -319,7 +319,8 @@ int64_t tile_fetch_bytes(const Tile *t, int K)
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? (f->single ? 1 : tile_buffers(t)) * K : 1) * f->padded * dtype_bytes(held_type(f)) + 15;
+        int64_t rows = f->timed ? (f->single ? 1 : tile_buffers(t)) * K : 1;
+        bytes += rows * f->padded * dtype_bytes(held_type(f)) + 15;
     }
     return bytes;
 }
