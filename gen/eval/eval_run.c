@@ -322,6 +322,11 @@ static void softmax_total(EvalProgram *p, Code *x)
             else
                 total = nest_add(&p->nest, total, nest_exp(&p->nest, nest_sub(&p->nest, v, dual_of(x->top))));
         } while (!p->error && eval_advance(p, x->nbound, x->bound, extent));
+        if (x->top == -INFINITY) { /* of nothing but -inf all is 0 */
+            x->top = 0;
+            total = dual_of(1);
+            break;
+        }
     }
     for (int i = 0; i < x->nbound; i++)
         p->regs[x->bound[i]] = here[i];

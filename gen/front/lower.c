@@ -1120,18 +1120,22 @@ static Complex lower_reduction(Flat *f, FExpr *x)
 }
 
 /* exp(s - max s) / sum of it; the maximum is a constant for the gradient, which is exact, since it cancels.
- */
+ * Where every s is -inf all is 0: nothing is taken off, and the sum, which is 1 or more elsewhere, is not
+ * divided by. */
 static NodeId lower_softmax(Flat *f, FExpr *x)
 {
     Module *m = f->m;
     NodeId s = lower_expr(f, x->args[0]), within = so_far(f, x);
     NodeId top = kept(f, reduce_so_far(f, x, R_MAX, s, within), x->guarded, NULL, x->span);
-    NodeId e = node_map1(m, OP_EXP, node_map2(m, OP_SUB, s, node_map1(m, OP_STOP, top)));
+    NodeId some = node_map2(m, OP_LT, node_const(m, -INFINITY), top);
+    NodeId off = node_map1(m, OP_STOP, node_select(m, some, top, node_const(m, 0)));
+    NodeId e = node_map1(m, OP_EXP, node_map2(m, OP_SUB, s, off));
     if (within >= 0)
         e = node_select(m, within, e, node_const(m, 0));
     e = kept(f, e, x->guarded, NULL, x->span);
     NodeId sum = kept(f, reduce_so_far(f, x, R_SUM, e, within), x->guarded, NULL, x->span);
-    return node_map2(m, OP_DIV, e, sum);
+    NodeId any = node_map2(m, OP_LT, node_const(m, 0), sum);
+    return node_map2(m, OP_DIV, e, node_select(m, any, sum, node_const(m, 1)));
 }
 
 /* A whole number. Steps are counted from where the sequence began. */

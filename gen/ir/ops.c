@@ -132,15 +132,23 @@ static const Node *bare(const Module *m, NodeId id)
     return n;
 }
 
-/* e / sum of e with e = exp(s - max s), of which one place is 1. */
+/* Of `c ? x : constant`: x. */
+static const Node *unguarded(const Module *m, const Node *n)
+{
+    bool guarded = n->kind == N_MAP && n->op == OP_SELECT && m->nodes.data[n->args[2]].kind == N_CONST;
+    return guarded ? bare(m, n->args[1]) : n;
+}
+
+/* e / sum of e with e = exp(s - max s), of which one place is 1; or the sum is guarded where all s are -inf. */
 static bool is_softmax(const Module *m, const Node *n)
 {
-    const Node *e = bare(m, n->args[0]), *sum = bare(m, n->args[1]);
+    const Node *e = bare(m, n->args[0]), *sum = unguarded(m, bare(m, n->args[1]));
     if (sum->kind != N_REDUCE || sum->reduce != R_SUM || bare(m, sum->args[0]) != e) return false;
     if (e->kind == N_MAP && e->op == OP_SELECT) e = bare(m, e->args[1]);
     const Node *from = e->kind == N_MAP && e->op == OP_EXP ? bare(m, e->args[0]) : e;
     const Node *top = from->kind == N_MAP && from->op == OP_SUB ? bare(m, from->args[1]) : from;
     top = top->kind == N_MAP && top->op == OP_STOP ? bare(m, top->args[0]) : top;
+    top = unguarded(m, top);
     return top->kind == N_REDUCE && top->reduce == R_MAX;
 }
 

@@ -50,9 +50,10 @@ typedef struct cell_attention_result {
     void *at; /* NULL: not wanted */
     int64_t row, head, element;
     bool real;
+    bool adds; /* to what is there */
 } cell_attention_result;
 
-/* Gradients are of `real`, their elements side by side. */
+/* Gradients are of `real`, their elements side by side, and do not add. */
 typedef struct cell_attention_segment {
     cell_attention_rows k, v;
     cell_attention_result dk, dv, d_column[CELL_ATTENTION_TERMS];
@@ -61,7 +62,8 @@ typedef struct cell_attention_segment {
 
 typedef struct cell_attention {
     cell_attention_rows q, y, dy;
-    cell_attention_result out, dq, d_row[CELL_ATTENTION_TERMS];
+    cell_attention_result out, kept; /* forward's y, in two places: of `kept` backward may read it */
+    cell_attention_result dq, d_row[CELL_ATTENTION_TERMS];
     real *lse; /* L of (i, r) at i * lse_row + r * lse_head; +inf of rows without a pair; NULL: not wanted */
     int64_t lse_row, lse_head;
     cell_attention_segment segment[CELL_ATTENTION_SEGMENTS];
@@ -141,11 +143,14 @@ CELL_V void cell_attention_get(real *to, const void *from, bool of_real, int64_t
 
 CELL_V void cell_attention_put(const cell_attention_result *to, int64_t place, const real *from, int64_t n)
 {
-    for (int64_t e = 0; e < n; e++)
+    for (int64_t e = 0; e < n; e++) {
+        real *const own = (real *)to->at + place + e * to->element;
+        cell_attention_stored *const stored = (cell_attention_stored *)to->at + place + e * to->element;
         if (to->real)
-            ((real *)to->at)[place + e * to->element] = from[e];
+            *own = to->adds ? *own + from[e] : from[e];
         else
-            CELL_ATTENTION_PUT((cell_attention_stored *)to->at + place + e * to->element, from[e]);
+            CELL_ATTENTION_PUT(stored, to->adds ? CELL_ATTENTION_GET(stored) + from[e] : from[e]);
+    }
 }
 
 CELL_V int64_t cell_attention_width(int64_t n)
@@ -363,6 +368,8 @@ CELL_V void cell_attention_finish(const cell_attention *x, const cell_attention_
             y[e] *= by;
         if (x->out.at)
             cell_attention_put(&x->out, t->i[l] * x->out.row + t->r[l] * x->out.head, y, x->values);
+        if (x->kept.at)
+            cell_attention_put(&x->kept, t->i[l] * x->kept.row + t->r[l] * x->kept.head, y, x->values);
         if (m->softmax && x->lse)
             x->lse[t->i[l] * x->lse_row + t->r[l] * x->lse_head] =
                 sum[l] == 0 ? (real)INFINITY : most[l] + cell_log(sum[l]);

@@ -147,6 +147,85 @@ def test_attention_with_slopes_and_documents(tmp_path):
         torch.testing.assert_close(p, r, **CLOSE)
 
 
+def is_as_in_torch(cell, q, k, v, more, bias, scale=1):
+    """y of the cell and its gradients are those of PyTorch's attention with what `bias` adds to scores, where a step with
+    nothing to attend to gives 0 (PyTorch's, which then has no number, is given the step's own key, and what comes of it is
+    left out). A gradient has differences of dy . v, of some roundings of 1e-16 each, times the scale."""
+    steps = q.shape[1]
+    y, _ = cell(q, k, v, *more)
+    assert torch.isfinite(y).all()
+    some = torch.isfinite(bias).any(-1, keepdim=True)
+    bias = torch.where(some | ~torch.eye(steps, dtype=torch.bool), bias, 0.0)
+    shared = q.shape[2] // k.shape[2]
+    wide = [t.repeat_interleave(shared, 2) for t in (k, v)]
+    z = F.scaled_dot_product_attention(*[t.transpose(1, 2) for t in (q, *wide)], attn_mask=bias,
+                                       scale=scale if scale > 1 else None)
+    z = torch.where(some, z, 0.0).transpose(1, 2)
+    torch.testing.assert_close(y, z, **CLOSE)
+    g = torch.randn_like(y)
+    for p, r in zip(gradients((y * g).sum(), [q, k, v]), gradients((z * g).sum(), [q, k, v])):
+        assert torch.isfinite(p).all()
+        torch.testing.assert_close(p, r, rtol=CLOSE["rtol"], atol=CLOSE["atol"] * (1 + scale / 100))
+
+
+def drawn_for_attention(steps, heads=2, shared=1):
+    q = torch.randn(2, steps, heads * shared, 4, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, steps, heads, 4, dtype=torch.float64, requires_grad=True)
+    v = torch.randn(2, steps, heads, 5, dtype=torch.float64, requires_grad=True)
+    return q, k, v
+
+
+def causal(steps):
+    back = torch.arange(steps)[:, None] - torch.arange(steps)[None]
+    return torch.where(back >= 0, 0.0, -torch.inf).double()
+
+
+@pytest.mark.parametrize("steps", (1, 63, 64, 65, 129))
+@pytest.mark.parametrize("shared", (1, 3))
+def test_attention_at_the_edges_of_tiles(steps, shared):
+    ours = cellc.load("causal_attention", dtype="f64", N=4, V=5, G=shared)()
+    is_as_in_torch(ours, *drawn_for_attention(steps, shared=shared), (), causal(steps))
+
+
+@pytest.mark.parametrize("steps", (1, 64, 65))
+def test_attention_to_nothing(tmp_path, steps):
+    """Steps of document 0 see nothing, others those of lower documents."""
+    cell = tmp_path / "lower.cell"
+    cell.write_text("""cell lower {
+        dim H;
+        const N = 4, V = 5;
+        input q[H, N], k[H, N], v[H, V], document : i32;
+        output y[H, V];
+        s[h:H, w:T] = document[; t - w] < document ? sum[i] q[h,i] * k[h,i; t - w] / sqrt(N) : -inf;
+        p[h,w] = softmax[w] s[h,w];
+        y[h,c] = sum[w] p[h,w] * v[h,c; t - w];
+    }""")
+    document = torch.randint(0, 3, (2, steps), dtype=torch.int32)
+    lower = document[:, None, :, None] > document[:, None, None, :]
+    bias = torch.where(lower, causal(steps), -torch.inf)
+    is_as_in_torch(cellc.load(cell, dtype="f64")(), *drawn_for_attention(steps), (document,), bias)
+
+
+@pytest.mark.parametrize("steps", (1, 64, 65))
+def test_attention_with_scores_of_1e4(tmp_path, steps):
+    """And with some of -inf: every third pair, and every pair of some steps."""
+    cell = tmp_path / "bounds.cell"
+    cell.write_text("""cell bounds {
+        dim H;
+        const N = 4, V = 5;
+        input q[H, N], k[H, N], v[H, V];
+        const input off;
+        output y[H, V];
+        s[h:H, w:T] = 1e4 * (sum[i] q[h,i] * k[h,i; t - w]) + (w % 3 == 1 ? -inf : off);
+        p[h,w] = softmax[w] s[h,w];
+        y[h,c] = sum[w] p[h,w] * v[h,c; t - w];
+    }""")
+    off = torch.where(torch.rand(2, steps, dtype=torch.float64) < 0.3, -torch.inf, 0.0).double()
+    back = torch.arange(steps)[:, None] - torch.arange(steps)[None]
+    bias = causal(steps) + torch.where(back % 3 == 1, -torch.inf, 0.0) + off[:, None, :, None]
+    is_as_in_torch(cellc.load(cell, dtype="f64")(), *drawn_for_attention(steps), (off,), bias, scale=1e4)
+
+
 def test_training_is_that_of_torch():
     """The same optimiser on both, from the same weights: the losses fall in step."""
     ours, theirs = recurrent("LSTM", "lstm")

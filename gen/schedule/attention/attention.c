@@ -5,6 +5,8 @@
  * softmax where it is exp(x), and all that x adds and the weight divides by, beside values of the pair, is
  * the maximum of these values and the sum of such terms over the same pairs: however that is spelt. Values
  * over the past that have a name are looked through; no cell and no function is known by name. */
+#include <math.h>
+
 #include "ir/factors.h"
 #include "ir/marks.h"
 #include "score.h"
@@ -125,6 +127,26 @@ static bool is_finite_check(Proof *p, NodeId id)
     return most.kind == N_CONST && most.value > 1e300 && pair_needs_sum(p, n.args[0]);
 }
 
+static NodeId sum_read(Proof *p, NodeId id);
+static ReduceOp reduction_of(const Proof *p, NodeId read);
+static bool adds_exponentials(Proof *p, NodeId read);
+
+/* Is it the maximum of a row, or its sum of exponentials, but for rows without a pair: `-inf < max ? max : 0`,
+ * `0 < total ? total : 1`, as softmax has them? */
+static bool is_guarded(Proof *p, const Node *n)
+{
+    Node c = at(p, n->args[0]), least = c.kind == N_MAP ? at(p, c.args[0]) : c, other = at(p, n->args[2]);
+    if (c.kind != N_MAP || c.op != OP_LT || c.args[1] != n->args[1] || least.kind != N_CONST ||
+        other.kind != N_CONST || !pair_needs_sum(p, n->args[1]))
+        return false;
+    NodeId read = sum_read(p, n->args[1]);
+    if (read < 0)
+        return false;
+    return reduction_of(p, read) == R_MAX
+               ? least.value == -INFINITY && other.value == 0
+               : least.value == 0 && other.value == 1 && adds_exponentials(p, read);
+}
+
 NodeId pair_open(Proof *p, NodeId id)
 {
     Module *m = p->m;
@@ -141,7 +163,7 @@ NodeId pair_open(Proof *p, NodeId id)
     }
     if (n.kind != N_MAP || n.nargs > 8)
         return id;
-    if (n.op == OP_SELECT && is_finite_check(p, n.args[0]))
+    if (n.op == OP_SELECT && (is_finite_check(p, n.args[0]) || is_guarded(p, &n)))
         return pair_open(p, n.args[1]);
     for (int i = 0; i < n.nargs; i++) {
         args[i] = pair_open(p, n.args[i]);
@@ -166,6 +188,16 @@ static NodeId terms_of(Proof *p, NodeId read)
     if (reduce.nbound != 1 || w < 0 || m->indices.data[w].extent != p->to->distances)
         return -1;
     return pair_open(p, node_subst(m, reduce.args[0], &w, &to, 1));
+}
+
+static bool adds_exponentials(Proof *p, NodeId read)
+{
+    NodeId terms = reduction_of(p, read) == R_SUM ? terms_of(p, read) : -1;
+    if (terms < 0)
+        return false;
+    Factors f = factors_of(p->m, terms, true);
+    Node e = at(p, f.all.data[0].value);
+    return f.all.len == 1 && !f.negative && !f.all.data[0].divides && e.kind == N_MAP && e.op == OP_EXP;
 }
 
 /* ---- the weight of a softmax */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "attention_print.h"
+#include "base/mutate.h"
 #include "emit/emit.h"
 #include "plan/plan_pass.h"
 
@@ -120,6 +121,33 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     return x;
 }
 
+/* The argument of the call that the tensor is, where the kernels write it. given: its pointer, which backward may
+ * be null. */
+static Place root_place(Kernel *k, TensorId t, NodeId root, Operand of)
+{
+    Module *m = k->p->m;
+    const int rank = m->tensors.data[t].rank;
+    const AttentionCut *c = attention_cut_of(k);
+    const int heads = of == OF_ROWS ? c->form.nheads : c->n_key_heads;
+    const Storage *st = &k->pr->node[root];
+    const Read own = read_itself(m, root);
+    const IxExpr *lin = storage_linear(m, &own, st);
+    const Poly *stride[MAX_DIMS + 64] = { NULL };
+    Read r;
+    plan_resolve(k->p, k_node(k, root)->args[0], &r);
+    for (int i = 0; i < rank; i++) {
+        IndexId axis;
+        ix_is_index(r.map[i], &axis);
+        stride[i] = ix_coefficient(m, lin, axis);
+    }
+    const char *to = k_written(k, REF_NODE, root, st->dtype);
+    Place x = place_at(k, of, to, stride, NULL, array_elements(m, root), true, true);
+    x.element = rank > heads ? k_poly(k, stride[rank - 1]) : "1";
+    x.real = st->dtype == k->p->compute;
+    x.given = k->pr->dir == BACKWARD ? to : NULL;
+    return x;
+}
+
 /* Where a tensor lies, [B, T, axes] or [B, place, axes], that the kernels write; `from` NULL. */
 static Place rows_place(Kernel *k, TensorId t, Operand of, bool written)
 {
@@ -162,14 +190,25 @@ static void print_rows(Kernel *k, const char *field, const Place *x)
     buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s };", field, rows, x->at, x->row, x->head, x->element, flag);
 }
 
-static void print_result(Kernel *k, const char *field, TensorId t, Operand of)
+static void put_result(Kernel *k, const char *field, const Place *x)
 {
     const AttentionLanguage *to = attention_language(k);
-    if (t < 0 || k->pr->tensor[t].home == HOME_NONE)
-        return;
-    Place x = rows_place(k, t, of, true);
-    buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s%s };", field, to->result, x.at, x.row, x.head, x.element,
-             x.real ? "true" : "false", to->behind);
+    const char *at = x->given ? k_text(k, "%s ? %s : %s", x->given, x->at, to->null) : x->at;
+    const char *adds = x->given && k->pr->dir == BACKWARD && !mutate("overwritten-gradients") ? "adds" : "false";
+    buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s, %s };", field, to->result, at, x->row, x->head, x->element,
+             x->real ? "true" : "false", adds);
+}
+
+static void print_result(Kernel *k, const char *field, TensorId t, Operand of)
+{
+    NodeId root = t < 0 ? -1 : between_copy(k->p, k->pr, t);
+    if (root >= 0) {
+        Place x = root_place(k, t, root, of);
+        put_result(k, field, &x);
+    } else if (t >= 0 && k->pr->tensor[t].home != HOME_NONE) {
+        Place x = rows_place(k, t, of, true);
+        put_result(k, field, &x);
+    }
 }
 
 static void print_leaf(Kernel *k, const char *name, const Place *x, bool head)
@@ -317,6 +356,18 @@ static void print_gradients(Kernel *k)
     }
 }
 
+/* y, and once more for backward, where y is an output of the call. */
+static void print_outputs(Kernel *k)
+{
+    const AttentionCut *c = attention_cut_of(k);
+    print_result(k, "x.out", c->given, OF_ROWS);
+    if (between_copy(k->p, k->pr, c->given) < 0 || k->pr->tensor[c->given].home == HOME_NONE)
+        return;
+    Place kept = rows_place(k, c->given, OF_ROWS, true);
+    kept.given = k_pointer(k, REF_TENSOR, c->given, k->pr->tensor[c->given].dtype);
+    put_result(k, "x.kept", &kept);
+}
+
 void attention_print_heads(Kernel *k)
 {
     Module *m = k->p->m;
@@ -350,7 +401,7 @@ void attention_print_fields(Kernel *k)
         print_segment(k, 1, true);
     print_buffer(k, "lse", attention_printing(k)->w->sums);
     if (attention_printing(k)->kernel == ATTENTION_FORWARD)
-        print_result(k, "x.out", c->given, OF_ROWS);
+        print_outputs(k);
     else
         print_gradients(k);
 }

@@ -18,8 +18,7 @@ const AttentionLanguage attention_cuda = { .unused = "[[maybe_unused]] ",
                                            .most = "cell_most",
                                            .step = "(int)",
                                            .rows = "",
-                                           .result = "",
-                                           .behind = ", false" };
+                                           .result = "" };
 const AttentionLanguage attention_c = { .unused = "",
                                         .real = "real",
                                         .load = "cell_load_",
@@ -30,8 +29,7 @@ const AttentionLanguage attention_c = { .unused = "",
                                         .most = "cell_whole_max",
                                         .step = "",
                                         .rows = "(cell_attention_rows)",
-                                        .result = "(cell_attention_result)",
-                                        .behind = "" };
+                                        .result = "(cell_attention_result)" };
 
 const Printing *attention_printing(const Kernel *k)
 {

@@ -170,7 +170,8 @@ TensorId attention_cotangent(const Module *m, TensorId of)
 
 bool attention_is_wanted(const Plan *p, TensorId t)
 {
-    return t >= 0 && p->program[BACKWARD].tensor[t].home != HOME_NONE;
+    const Program *back = &p->program[BACKWARD];
+    return t >= 0 && (back->tensor[t].home != HOME_NONE || between_copy(p, back, t) >= 0);
 }
 
 bool attention_is_term(const Plan *p, const AttentionRead *r)
@@ -189,19 +190,52 @@ static bool is_kept(const Plan *p, TensorId given)
     return false;
 }
 
+/* Are values along several axes, which may not follow one another in an argument? */
+static bool is_of_axes(const Plan *p, TensorId t)
+{
+    return values_of(p, p->m->tensors.data[t].kind == T_DOUT ? p->m->tensors.data[t].of : t) > 1;
+}
+
+/* Gradients of keys and of values, which the CPU's kernels add up where they lie. */
+static bool is_of_keys(const Plan *p, TensorId of)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++) {
+        const AttentionCut *c = &cuts->data[i];
+        bool is = of == c->k.now || of == c->v.now;
+        for (int k = 0; k < c->reads.len; k++)
+            is |= c->reads.data[k].leaf.side == LEAF_KEY && of == c->reads.data[k].operand.now;
+        if (is)
+            return true;
+    }
+    return false;
+}
+
+/* What a sum gives: kept for backward, of an output as well, which only its caller has behind the call. */
+static void place_given(Plan *p, const Phasing *f, const Phasing *b, TensorId t)
+{
+    Storage *to = &p->program[FORWARD].tensor[t], *back = &p->program[BACKWARD].tensor[t];
+    const bool kept = between_is_read(b, t) || is_kept(p, t);
+    if (is_of_axes(p, t) || !between_gives(p, f, t))
+        *to = *back = between_storage(p, t, true, p->dtype, kept);
+    else if (kept)
+        *to = *back = between_kept(p, t, p->dtype);
+    else
+        *back = *to;
+}
+
 static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
 {
     Module *m = p->m;
-    (void)f;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
         Program *back = &p->program[BACKWARD];
         if (x->kind == T_INPUT && x->chunk)
-            p->program[FORWARD].tensor[t] = back->tensor[t] =
-                between_storage(p, t, true, p->dtype, between_is_read(b, t) || is_kept(p, t));
+            place_given(p, f, b, t);
         if (x->kind == T_DOUT && m->tensors.data[x->of].chunk) {
             back->tensor[t] = (Storage){ .home = HOME_NONE };
-            if (between_is_read(b, t))
+            bool copied = is_of_axes(p, t) || (p->request->cpu && is_of_keys(p, x->of));
+            if (between_is_read(b, t) && (copied || !between_gives(p, b, t)))
                 back->tensor[t] = between_storage(p, t, true, p->compute, false);
         }
         if (x->kind == T_DHISTORY && x->chunk) {

@@ -15,7 +15,7 @@ typedef struct AttentionLanguage {
     const char *uses; /* what the functions read, before its fields */
     const char *null, *least, *most;
     const char *step; /* a conversion to the type of steps */
-    const char *rows, *result, *behind; /* in front of a value of these structs; what a result ends with */
+    const char *rows, *result; /* in front of a value of these structs */
 } AttentionLanguage;
 
 extern const AttentionLanguage attention_cuda, attention_c;

@@ -303,6 +303,10 @@ static void print_items(Kernel *k)
 static void print_head(Kernel *k, Buf *out)
 {
     Module *m = k->p->m;
+    if (k->pr->dir == BACKWARD) {
+        buf_line(out, "const bool adds = args->flags & CELL_KERNEL_ACCUMULATE;");
+        buf_line(out, "(void)adds;");
+    }
     for (int i = 0; i < 3 + m->dims.len; i++) {
         const char *name = api_sizes(m)[i];
         buf_line(out, "const int64_t %s%s = args->size[%d];", i == 2 + m->dims.len ? "" : "dim_", name, i);

@@ -557,7 +557,7 @@ static void print_sum(Printing *s, int i)
     const WindowSum *x = sum_of(s, i);
     const char *value = i == s->w->max ? "most" : k_text(k, "part_%d", i);
     if (x->over == OVER_TOTAL)
-        value = k_text(k, "%s / part_%d", value, s->w->total);
+        value = k_text(k, "%s / (part_%d > 0 ? part_%d : 1)", value, s->w->total, s->w->total);
     bind_sum(s, x, "0");
     k_open(k, "if (part == 0 && first + mine < dim_T%s)", s->passes ? " && base == 0" : "");
     k_store(k, x->array, value);
@@ -600,7 +600,8 @@ static void print_results(Printing *s)
     if (w->total >= 0) {
         buf_line(k->out, "cell_barrier();");
         buf_line(k->out, "if (part == 0)");
-        buf_line(k->out, "    factors[mine] = part_%d;", w->total);
+        /* The total of a row without a pair is 0, and so are its sums. */
+        buf_line(k->out, "    factors[mine] = part_%d > 0 ? part_%d : 1;", w->total, w->total);
     }
     buf_line(k->out, "cell_barrier();");
     for (int i = 0; i < w->n; i++)

@@ -4,6 +4,7 @@
  * belongs to one step of a pair and one that belongs to the other; (2) what a sum has columns of belongs to the other
  * step alone; (3) what a sum reads of the others is the maximum, in exp(x - max), or the sum of such terms, as a
  * divisor. Then the products are products of tiles, and the maximum may be taken as it grows. */
+#include <math.h>
 #include <string.h>
 
 #include "ir/rewrite.h"
@@ -299,11 +300,32 @@ static Degree of_map(const Search *s, const Node *n, const Degree *d)
     }
 }
 
+/* Of `least < x ? x : other`, as a softmax guards its maximum and its total where all scores are -inf: x; -1: it is
+ * something else. */
+static NodeId guarded(const Search *s, const Node *n)
+{
+    const Node *c = n->kind == N_MAP && n->op == OP_SELECT ? at(s, n->args[0]) : NULL;
+    if (!c || c->kind != N_MAP || c->op != OP_LT || c->args[1] != n->args[1])
+        return -1;
+    const Node *least = at(s, c->args[0]), *other = at(s, n->args[2]);
+    if (least->kind != N_CONST || other->kind != N_CONST)
+        return -1;
+    bool top = least->value == -INFINITY && other->value == 0, total = least->value == 0 && other->value == 1;
+    return top || total ? n->args[1] : -1;
+}
+
 static Degree degree(const Search *s, NodeId id, const At *a)
 {
     const Node n = *at(s, id);
     Degree d[8];
     Read r;
+    NodeId inner = guarded(s, &n);
+    if (inner >= 0) {
+        bool top = at(s, n.args[2])->value == 0;
+        Degree of = degree(s, inner, a);
+        if (of == (top ? D_MAX : D_TOTAL))
+            return of;
+    }
     if (too_far(s))
         return D_BAD;
     if (plan_resolve(s->p, id, &r))
