@@ -98,6 +98,14 @@ NodeId between_copy(const Plan *p, const Program *pr, TensorId t)
     return -1;
 }
 
+Storage between_kept(Plan *p, TensorId t, Dtype dtype)
+{
+    const Poly *n = poly_mul(p->m, row_count(p, true, true), tensor_elements(p->m, t));
+    Storage st = { .home = HOME_RESERVE, .batched = true, .timed = true, .dtype = dtype };
+    st.slot = add_buffer(p, p->m->tensors.data[t].name, dtype, n, true, false);
+    return st;
+}
+
 Storage between_storage(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve)
 {
     const Poly *n = poly_mul(p->m, row_count(p, true, timed), tensor_elements(p->m, t));

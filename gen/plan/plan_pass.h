@@ -175,6 +175,8 @@ bool between_is_read(const Phasing *s, TensorId t);
  * wants storage. between_copy: that root, or -1. */
 bool between_gives(Plan *p, const Phasing *s, TensorId t);
 NodeId between_copy(const Plan *p, const Program *pr, TensorId t);
+/* between_kept: of all steps, for backward alone: where there is none, forward leaves it out. */
+Storage between_kept(Plan *p, TensorId t, Dtype dtype);
 Storage between_storage(Plan *p, TensorId t, bool timed, Dtype dtype, bool reserve);
 
 /* plan_time.c */

@@ -194,7 +194,8 @@ static void put_result(Kernel *k, const char *field, const Place *x)
 {
     const AttentionLanguage *to = attention_language(k);
     const char *at = x->given ? k_text(k, "%s ? %s : %s", x->given, x->at, to->null) : x->at;
-    const char *adds = x->given && k->pr->dir == BACKWARD && !mutate("overwritten-gradients") ? "adds" : "false";
+    const char *adds =
+        x->given && k->pr->dir == BACKWARD && !mutate("overwritten-gradients") ? "adds" : "false";
     buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s, %s };", field, to->result, at, x->row, x->head, x->element,
              x->real ? "true" : "false", adds);
 }
