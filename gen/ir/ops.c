@@ -139,7 +139,8 @@ static const Node *unguarded(const Module *m, const Node *n)
     return guarded ? bare(m, n->args[1]) : n;
 }
 
-/* e / sum of e with e = exp(s - max s), of which one place is 1; or the sum is guarded where all s are -inf. */
+/* e / sum of e with e = exp(s - max s), of which one place is 1; or the sum is guarded where all s are
+ * -inf. */
 static bool is_softmax(const Module *m, const Node *n)
 {
     const Node *e = bare(m, n->args[0]), *sum = unguarded(m, bare(m, n->args[1]));

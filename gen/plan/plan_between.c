@@ -50,13 +50,13 @@ static NodeId only_reader(const Phasing *s, TensorId t)
     return reader;
 }
 
-/* Is the root the tensor, with each of its axes in another's place at most? */
-static bool is_copy(const Plan *p, NodeId root, TensorId t)
+/* Is the body of the root the tensor, with each of its axes in another's place at most? */
+static bool is_copy(const Plan *p, NodeId root, NodeId body, TensorId t)
 {
     const Node *n = at(p, root);
     Read r;
     bool *used = plan_alloc(p, 1, n->naxes);
-    if (!plan_resolve(p, n->args[0], &r) || !r.is_tensor || r.id != t || r.step || r.nmap != n->naxes)
+    if (!plan_resolve(p, body, &r) || !r.is_tensor || r.id != t || r.step || r.nmap != n->naxes)
         return false;
     for (int i = 0; i < r.nmap; i++) {
         IndexId which;
@@ -72,11 +72,27 @@ static bool is_copy(const Plan *p, NodeId root, TensorId t)
     return true;
 }
 
-bool between_gives(Plan *p, const Phasing *s, TensorId t)
+NodeId between_body(const Plan *p, NodeId root, TensorId t, NodeId *more)
+{
+    const NodeId body = at(p, root)->args[0];
+    const Node *n = at(p, body);
+    *more = -1;
+    if (is_copy(p, root, body, t))
+        return body;
+    for (int i = 0; n->kind == N_MAP && n->op == OP_ADD && i < 2; i++)
+        if (is_copy(p, root, n->args[i], t)) {
+            *more = n->args[!i];
+            return n->args[i];
+        }
+    return -1;
+}
+
+bool between_gives(Plan *p, const Phasing *s, TensorId t,
+                   bool (*adds)(const Plan *p, NodeId root, NodeId more))
 {
     Program *pr = &p->program[s->g->dir];
-    NodeId root = only_reader(s, t);
-    if (root < 0 || !is_copy(p, root, t))
+    NodeId root = only_reader(s, t), more;
+    if (root < 0 || between_body(p, root, t, &more) < 0 || (more >= 0 && !(adds && adds(p, root, more))))
         return false;
     const RootKind kind = root_kind(p->m, root, &(TensorId){ 0 });
     const Storage *st = &pr->node[root];

@@ -170,10 +170,14 @@ void find_rings(Plan *p, const Phasing *forward);
 void between_sources(Plan *p, Read (*source)(const Plan *p, TensorId t));
 NodeId between_root(const Module *m, TensorId t);
 bool between_is_read(const Phasing *s, TensorId t);
-/* Gives the tensor the place of an argument of the call, for which no kernel then copies: where one is nothing
- * but the tensor, at places that are the argument's axes in any order, and nothing else reads it. False: it
- * wants storage. between_copy: that root, or -1. */
-bool between_gives(Plan *p, const Phasing *s, TensorId t);
+/* Gives the tensor the place of an argument of the call, for which no kernel then copies: where one is
+ * nothing but the tensor, at places that are the argument's axes in any order, and nothing else reads
+ * it. adds: whether the kernels can add what else the argument is, or NULL. False: it wants storage.
+ * between_copy: that root, or -1. */
+bool between_gives(Plan *p, const Phasing *s, TensorId t,
+                   bool (*adds)(const Plan *p, NodeId root, NodeId more));
+/* What reads the tensor in such a root; more: what is added to it, or -1. */
+NodeId between_body(const Plan *p, NodeId root, TensorId t, NodeId *more);
 NodeId between_copy(const Plan *p, const Program *pr, TensorId t);
 /* between_kept: of all steps, for backward alone: where there is none, forward leaves it out. */
 Storage between_kept(Plan *p, TensorId t, Dtype dtype);

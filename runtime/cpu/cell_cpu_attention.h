@@ -112,6 +112,21 @@ typedef struct cell_attention_facts {
     bool (*all)(const void *, int, int64_t i0, int64_t i1, int64_t j0, int64_t j1);
 } cell_attention_facts;
 
+/* The least and the most of the integers of steps [from, to), of which there is one at least: step i has
+ * that at p[i * row]. */
+typedef struct cell_attention_ends {
+    int32_t least, most;
+} cell_attention_ends;
+CELL_V cell_attention_ends cell_attention_ends_of(const int32_t *p, int64_t row, int64_t from, int64_t to)
+{
+    cell_attention_ends x = { p[from * row], p[from * row] };
+    for (int64_t i = from + 1; i < to; i++) {
+        x.least = p[i * row] < x.least ? p[i * row] : x.least;
+        x.most = p[i * row] > x.most ? p[i * row] : x.most;
+    }
+    return x;
+}
+
 /* ---- rows in memory */
 
 /* In place of what a call leaves out. */

@@ -57,8 +57,8 @@ struct cell_attention_pair {
 //                                     d: the score's gradient. Returns that of dot; g[n] is that of term n
 //     Real sink_score(const Uses &, int i, int r)
 //     bool there(const Uses &, cell_attention_pair)
-// and, with the same arguments in all threads of the block, ranges of steps and keys, which may be loose on
-// the safe side,
+// and, with the same arguments in all threads of a warp, ranges of steps and keys, which may be loose on the
+// safe side,
 //     void keys_of(const Uses &, int segment, int i0, int i1, int &j0, int &j1)
 //                                     narrows [j0, j1) to what [i0, i1) may take
 //     void steps_of(const Uses &, int segment, int j0, int j1, int &i0, int &i1)
@@ -81,10 +81,17 @@ struct cell_attention_result {
     bool adds; // to what is there
 };
 
+// What is added to a gradient of keys [begin, end), each once.
+struct cell_attention_more {
+    cell_attention_rows from; // row and element only; null: nothing
+    int begin, end;
+};
+
 template <class M> struct cell_attention_segment {
     static constexpr int slots = M::terms ? M::terms : 1;
     cell_attention_rows k, v;
     cell_attention_result dk, dv;
+    cell_attention_more more_k, more_v;
     cell_attention_result d_column[slots]; // of terms of kind COLUMN: row only
     int begin, end; // of j
     // Where not null: key j is row pages[(j - begin) / page] * page + (j - begin) % page of k and v, which
@@ -139,6 +146,29 @@ template <class M, int Kernel> struct cell_attention_facts {
                          stages = shape.stages, smem = shape.smem;
     static constexpr bool boxed = shape.boxed != 0, staged = shape.staged != 0;
 };
+
+// The least and the most of the integers of steps [from, to), of which there is one at least: step i has that
+// at p[i * row]. Called by whole warps.
+struct cell_attention_ends {
+    int least, most;
+};
+__device__ __forceinline__ cell_attention_ends cell_attention_ends_of(const int32_t *p, int64_t row, int from,
+                                                                      int to)
+{
+    int i = from + cell_lane();
+    int least = p[(i < to ? i : from) * row], most = least;
+    CELL_UNROLL_BY(1)
+    for (i += 32; i < to; i += 32) {
+        const int v = p[i * row];
+        least = v < least ? v : least, most = v > most ? v : most;
+    }
+    CELL_UNROLL
+    for (int n = 1; n < 32; n *= 2) {
+        const int a = cell_shfl_xor(least, n), b = cell_shfl_xor(most, n);
+        least = a < least ? a : least, most = b > most ? b : most;
+    }
+    return { least, most };
+}
 
 // Tiles of a head: rows, or keys of all segments.
 __host__ __device__ constexpr int64_t cell_attention_tiles(int64_t rows, int own)

@@ -407,6 +407,19 @@ template <class M> struct cell_attention_back_of_keys {
                 cell_attention_weighed<F>(part, dv, stages.query(stage), from + n - M::values, 16);
         }
     }
+    __device__ __forceinline__ void add_more(const cell_attention_more &more, R (&part)[2][4], int from,
+                                             int64_t extent)
+    {
+        if (!more.from.at)
+            return;
+        CELL_UNROLL
+        for (int n = 0; n < 8; n++) {
+            const int j = key[n % 4 / 2], column = from + n / 4 * 8 + cell_lane() % 4 * 2 + n % 2;
+            if (j >= more.begin && j < more.end && column < extent)
+                part[n / 4][n % 4] +=
+                    cell_attention_load<M>(more.from, j * more.from.row + column * more.from.element);
+        }
+    }
     __device__ __forceinline__ void store(const cell_attention<M> &x, const cell_attention_segment<M> &s,
                                           int from)
     {
@@ -419,8 +432,10 @@ template <class M> struct cell_attention_back_of_keys {
             for (int i = 0; i < 8; i++)
                 part[i / 4][i % 4] = sums[n / 8 + i / 4][i % 4] * by;
             const cell_attention_result &to = is_value ? s.dv : s.dk;
-            cell_attention_store<M>(to, part, key, s.end, cell_attention_place_of_row{ to.row, 0, 1 },
-                                    is_value ? from + n : from + n - M::values, is_value ? x.values : x.keys);
+            const int column = is_value ? from + n : from + n - M::values;
+            add_more(is_value ? s.more_v : s.more_k, part, column, is_value ? x.values : x.keys);
+            cell_attention_store<M>(to, part, key, s.end, cell_attention_place_of_row{ to.row, 0, 1 }, column,
+                                    is_value ? x.values : x.keys);
         }
     }
 };

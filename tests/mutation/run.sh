@@ -125,9 +125,11 @@ lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2
 every-row        tests/constructs/two_corrections.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 lost-factor      specs/gla.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 overwritten-gradients specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
+overwritten-gradients specs/causal_attention.cell --schedule attention --dtype f32 --dim N=3 --dim V=4 | 1,5,1
 lost-condition   specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1
 short-tiles      specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1
 sure-tiles       tests/constructs/attention_packed.cell --schedule attention --dtype f32 | 1,100,1
+unlike-tiles     tests/constructs/attention_tiles.cell --schedule attention --dtype f32 | 8,2,1
 unjoined-segments specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,512,1
 END
 }

@@ -148,9 +148,9 @@ def test_attention_with_slopes_and_documents(tmp_path):
 
 
 def is_as_in_torch(cell, q, k, v, more, bias, scale=1):
-    """y of the cell and its gradients are those of PyTorch's attention with what `bias` adds to scores, where a step with
-    nothing to attend to gives 0 (PyTorch's, which then has no number, is given the step's own key, and what comes of it is
-    left out). A gradient has differences of dy . v, of some roundings of 1e-16 each, times the scale."""
+    """y of the cell and its gradients are those of PyTorch's attention with what `bias` adds to scores. A step
+    with nothing to attend to gives 0: PyTorch's, which then has no number, is given the step's own key, and what
+    comes of it is left out. A gradient has differences of dy . v, of some roundings of 1e-16, times the scale."""
     steps = q.shape[1]
     y, _ = cell(q, k, v, *more)
     assert torch.isfinite(y).all()

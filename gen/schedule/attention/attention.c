@@ -131,8 +131,8 @@ static NodeId sum_read(Proof *p, NodeId id);
 static ReduceOp reduction_of(const Proof *p, NodeId read);
 static bool adds_exponentials(Proof *p, NodeId read);
 
-/* Is it the maximum of a row, or its sum of exponentials, but for rows without a pair: `-inf < max ? max : 0`,
- * `0 < total ? total : 1`, as softmax has them? */
+/* Is it the maximum of a row, or its sum of exponentials, but for rows without a pair: `-inf < max ? max
+ * : 0`, `0 < total ? total : 1`, as softmax has them? */
 static bool is_guarded(Proof *p, const Node *n)
 {
     Node c = at(p, n->args[0]), least = c.kind == N_MAP ? at(p, c.args[0]) : c, other = at(p, n->args[2]);

@@ -121,8 +121,8 @@ static Place place_of(Kernel *k, TensorId t, Operand of)
     return x;
 }
 
-/* The argument of the call that the tensor is, where the kernels write it. given: its pointer, which backward may
- * be null. */
+/* The argument of the call that the tensor is, where the kernels write it. given: its pointer, which
+ * backward may be null. */
 static Place root_place(Kernel *k, TensorId t, NodeId root, Operand of)
 {
     Module *m = k->p->m;
@@ -134,7 +134,8 @@ static Place root_place(Kernel *k, TensorId t, NodeId root, Operand of)
     const IxExpr *lin = storage_linear(m, &own, st);
     const Poly *stride[MAX_DIMS + 64] = { NULL };
     Read r;
-    plan_resolve(k->p, k_node(k, root)->args[0], &r);
+    NodeId more;
+    plan_resolve(k->p, between_body(k->p, root, t, &more), &r);
     for (int i = 0; i < rank; i++) {
         IndexId axis;
         ix_is_index(r.map[i], &axis);
@@ -198,6 +199,48 @@ static void put_result(Kernel *k, const char *field, const Place *x)
         x->given && k->pr->dir == BACKWARD && !mutate("overwritten-gradients") ? "adds" : "false";
     buf_line(k->out, "%s = %s{ %s, %s, %s, %s, %s, %s };", field, to->result, at, x->row, x->head, x->element,
              x->real ? "true" : "false", adds);
+}
+
+/* What is added to a gradient of keys, in steps [begin, end) of the call. */
+static void print_more(Kernel *k, const char *field, TensorId t, NodeId root)
+{
+    Module *m = k->p->m;
+    const AttentionCut *c = attention_cut_of(k);
+    const Node *r = k_node(k, root);
+    NodeId more;
+    AttentionMore x;
+    between_body(k->p, root, t, &more);
+    if (more < 0 || !attention_more(k->p, root, more, &x))
+        return;
+    const Tensor *from = &m->tensors.data[x.tensor];
+    const Storage *st = &k->pr->tensor[x.tensor];
+    const Poly *each[MAX_DIMS + 64] = { NULL }, *stride[MAX_DIMS + 64] = { NULL }, *n = poly_const(m, 1);
+    for (int i = from->rank - 1; i >= 0; i--) {
+        each[i] = n;
+        n = poly_mul(m, n, from->axes[i]);
+    }
+    Read own;
+    plan_resolve(k->p, between_body(k->p, root, t, &more), &own);
+    for (int i = 0; i < own.nmap; i++)
+        for (int a = 0; a < r->naxes; a++)
+            if (x.map[a + 1] == own.map[i])
+                stride[i] = each[a + 1];
+    const char *pointer = k_pointer(k, REF_TENSOR, x.tensor, st->dtype);
+    const char *first = k_bare(k, ix_text(&k->printer, x.first)), *places = k_poly(k, from->axes[0]);
+    const char *row = k_poly(k, each[0]), *sign = x.by->value < 0 ? "-" : "";
+    const char *element = own.nmap > c->n_key_heads ? k_poly(k, stride[own.nmap - 1]) : "0";
+    buf_line(k->out, "if (%s) {", pointer);
+    buf_line(k->out, "    %s.from = { %s + b * %s + %s + (%s) * %s, %s%s, 0, %s, %s };", field, pointer,
+             k_poly(k, n), head_place(k, OF_KEYS, stride), first, row, sign, row, element,
+             st->dtype == k->p->compute ? "true" : "false");
+    if (x.by->value > 0) {
+        buf_line(k->out, "    %s.begin = cell_attention_bound(%s);", field, first);
+        buf_line(k->out, "    %s.end = cell_attention_bound((%s) - %s);", field, first, places);
+    } else {
+        buf_line(k->out, "    %s.begin = cell_attention_bound(%s - 1 - (%s));", field, places, first);
+        buf_line(k->out, "    %s.end = cell_attention_bound(-(%s) - 1);", field, first);
+    }
+    buf_line(k->out, "}");
 }
 
 static void print_result(Kernel *k, const char *field, TensorId t, Operand of)
@@ -314,6 +357,12 @@ static void print_segment(Kernel *k, int n, bool past)
     TensorId dv = past ? c->v.d_past : attention_cotangent(k->p->m, c->v.now);
     print_result(k, k_text(k, "x.segment[%d].dk", n), dk, of);
     print_result(k, k_text(k, "x.segment[%d].dv", n), dv, of);
+    const NodeId root_of[2] = { dk < 0 ? -1 : between_copy(k->p, k->pr, dk),
+                                dv < 0 ? -1 : between_copy(k->p, k->pr, dv) };
+    if (root_of[0] >= 0)
+        print_more(k, k_text(k, "x.segment[%d].more_k", n), dk, root_of[0]);
+    if (root_of[1] >= 0)
+        print_more(k, k_text(k, "x.segment[%d].more_v", n), dv, root_of[1]);
     for (int i = 0; i < c->reads.len; i++) {
         const AttentionRead *r = &c->reads.data[i];
         if (r->leaf.side == LEAF_KEY && attention_is_term(k->p, r))

@@ -301,6 +301,70 @@ void attention_print_range(Kernel *k, int side)
     }
 }
 
+/* The integer of an input that a side of a condition is; -1: it is none. */
+static int integer_read(const AttentionCut *c, NodeId id)
+{
+    for (int i = 0; i < c->reads.len; i++)
+        if (c->reads.data[i].leaf.whole && c->reads.data[i].leaf.node == id)
+            return i;
+    return -1;
+}
+
+/* The least and the most of an integer over a tile's rows or keys. */
+static void print_ends(Kernel *k, int read)
+{
+    const AttentionCut *c = attention_cut_of(k);
+    const bool keys = c->reads.data[read].leaf.side == LEAF_KEY;
+    const char *name = k_text(k, "u.leaf%d", read);
+    const char *now = k_text(k, "%s, %s_row", name, name);
+    const char *side = keys ? "j" : "i";
+    if (keys && c->history) {
+        buf_line(k->out, "const %s%d = segment == 0 ? cell_attention_ends_of(%s, %s0, %s1)",
+                 "cell_attention_ends ends", read, now, side, side);
+        buf_line(k->out, "    : cell_attention_ends_of(%s_past, %s_past_row, %s0, %s1);", name, name, side,
+                 side);
+    } else {
+        buf_line(k->out, "const cell_attention_ends ends%d = cell_attention_ends_of(%s, %s0, %s1);", read,
+                 now, side, side);
+    }
+}
+
+/* a == b, a <= b and a < b of integers of both steps hold for no pair of a tile, or for all, by the
+ * least and the most of each; false: the condition is none of these. In a tile of several queries a
+ * row's integer is that of its step. */
+static bool print_integers(Kernel *k, const AttentionCondition *x, bool all)
+{
+    const AttentionCut *c = attention_cut_of(k);
+    const Node n = x->node < 0 ? (Node){ .kind = N_CONST } : *k_node(k, x->node);
+    if (x->room || n.kind != N_MAP || (n.op != OP_EQ && n.op != OP_LE && n.op != OP_LT))
+        return false;
+    const int a = integer_read(c, n.args[0]), b = integer_read(c, n.args[1]);
+    if (a < 0 || b < 0 || c->reads.data[a].leaf.side == c->reads.data[b].leaf.side)
+        return false;
+    const int row = c->reads.data[a].leaf.side == LEAF_ROW ? a : b;
+    const char *empty = "i0 < i1 && j0 < j1";
+    k_open(k, "if (u.leaf%d_head == 0 && %s)", row, empty);
+    print_ends(k, a);
+    print_ends(k, b);
+    const char *none = n.op == OP_EQ   ? "ends%d.most < ends%d.least || ends%d.most < ends%d.least"
+                       : n.op == OP_LE ? "ends%d.least > ends%d.most"
+                                       : "ends%d.least >= ends%d.most";
+    const char *every = n.op == OP_EQ   ? "ends%d.most != ends%d.least || ends%d.most != ends%d.least"
+                        : n.op == OP_LE ? "ends%d.most > ends%d.least"
+                                        : "ends%d.most >= ends%d.least";
+    const char *holds = mutate("unlike-tiles") ? "true" : k_text(k, all ? every : none, a, b, b, a);
+    buf_line(k->out, "if (%s)", holds);
+    buf_line(k->out, "    return %s;", all ? "false" : "true");
+    if (all) {
+        k->out->indent--;
+        buf_line(k->out, "} else {");
+        k->out->indent++;
+        buf_line(k->out, "return false;");
+    }
+    k_close(k);
+    return true;
+}
+
 /* Of a tile: whether no pair is there, or all are. */
 void attention_print_tiles(Kernel *k, bool all)
 {
@@ -309,13 +373,16 @@ void attention_print_tiles(Kernel *k, bool all)
     attention_print_sizes(k, false);
     for (int i = 0; i < of->len; i++) {
         Room r;
-        if (!room_of(k, &of->data[i], &r)) {
-            sure = false;
+        if (!room_of(k, &of->data[i], &r))
             continue;
-        }
         buf_line(k->out, "if (%s + %s + %s < 0)", end_of(k, r.rows, "i", !all), end_of(k, r.keys, "j", !all),
                  r.rest);
         buf_line(k->out, "    return %s;", all ? "false" : "true");
+    }
+    for (int i = 0; i < of->len; i++) {
+        Room r;
+        if (!room_of(k, &of->data[i], &r))
+            sure &= print_integers(k, &of->data[i], all);
     }
     buf_line(k->out, "return %s;", all && (sure || mutate("sure-tiles")) ? "true" : "false");
 }

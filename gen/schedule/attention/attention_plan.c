@@ -211,12 +211,77 @@ static bool is_of_keys(const Plan *p, TensorId of)
     return false;
 }
 
+/* A comparison of index expressions as one that is not negative where it holds; NULL: it is none. */
+static const IxExpr *room_of(const Plan *p, NodeId condition)
+{
+    Module *m = p->m;
+    const Node *n = at(p, condition);
+    const IxExpr *side[2];
+    if (n->kind != N_MAP || (n->op != OP_LE && n->op != OP_LT))
+        return NULL;
+    for (int i = 0; i < 2; i++) {
+        const Node *x = at(p, n->args[i]);
+        if (x->kind != N_INDEX && x->kind != N_SIZE)
+            return NULL;
+        side[i] = x->kind == N_INDEX ? x->ix : ix_const(m, x->size);
+    }
+    return ix_sub(m, ix_sub(m, side[1], side[0]), ix_const(m, poly_const(m, n->op == OP_LT)));
+}
+
+/* Does the condition say no more than that the place is one of so many? */
+static bool is_inside(const Plan *p, NodeId condition, const IxExpr *place, const Poly *places)
+{
+    Module *m = p->m;
+    const Node *n = at(p, condition);
+    if (n->kind == N_MAP && n->op == OP_AND)
+        return is_inside(p, n->args[0], place, places) && is_inside(p, n->args[1], place, places);
+    const IxExpr *room = room_of(p, condition), *last = ix_const(m, poly_sub(m, places, poly_const(m, 1)));
+    return room && (room == place || room == ix_sub(m, last, place));
+}
+
+/* What comes of the history that a call leaves is added to the gradients of its keys: the history's
+ * cotangent at a place that the step says, where there is one. */
+bool attention_more(const Plan *p, NodeId root, NodeId more, AttentionMore *out)
+{
+    Module *m = p->m;
+    const Node *r = at(p, root), *n = at(p, more);
+    const NodeId condition = n->kind == N_MAP && n->op == OP_SELECT ? n->args[0] : -1;
+    if (condition >= 0 && (at(p, n->args[2])->kind != N_CONST || at(p, n->args[2])->value != 0))
+        return false;
+    n = condition >= 0 ? at(p, n->args[1]) : n;
+    const Tensor *t = n->kind == N_LOAD ? &m->tensors.data[n->tensor] : NULL;
+    if (!t || t->kind != T_DHISTORY || t->chunk || n->step || n->nmap != r->naxes + 1)
+        return false;
+    for (int i = 0; i < r->naxes; i++) {
+        bool found = false;
+        for (int k = 0; k < r->naxes; k++)
+            found |= n->map[i + 1] == ix_index(m, r->axes[k]);
+        if (!found)
+            return false;
+    }
+    *out = (AttentionMore){ n->tensor, n->map, n->nmap, NULL, ix_coefficient(m, n->map[0], IX_TIME) };
+    const IxExpr *start = ix_index(m, IX_START);
+    const IndexId time = IX_TIME;
+    out->first = ix_subst(m, n->map[0], &time, &start, 1);
+    for (int i = 0; i < out->first->nterms; i++)
+        if (out->first->terms[i].kind != IA_INDEX || out->first->terms[i].index != IX_START)
+            return false;
+    return out->by->is_const && (out->by->value == 1 || out->by->value == -1) &&
+           (condition < 0 || is_inside(p, condition, n->map[0], t->axes[0]));
+}
+
+static bool attention_adds(const Plan *p, NodeId root, NodeId more)
+{
+    AttentionMore x;
+    return !p->request->cpu && attention_more(p, root, more, &x);
+}
+
 /* What a sum gives: kept for backward, of an output as well, which only its caller has behind the call. */
 static void place_given(Plan *p, const Phasing *f, const Phasing *b, TensorId t)
 {
     Storage *to = &p->program[FORWARD].tensor[t], *back = &p->program[BACKWARD].tensor[t];
     const bool kept = between_is_read(b, t) || is_kept(p, t);
-    if (is_of_axes(p, t) || !between_gives(p, f, t))
+    if (is_of_axes(p, t) || !between_gives(p, f, t, NULL))
         *to = *back = between_storage(p, t, true, p->dtype, kept);
     else if (kept)
         *to = *back = between_kept(p, t, p->dtype);
@@ -235,7 +300,7 @@ static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
         if (x->kind == T_DOUT && m->tensors.data[x->of].chunk) {
             back->tensor[t] = (Storage){ .home = HOME_NONE };
             bool copied = is_of_axes(p, t) || (p->request->cpu && is_of_keys(p, x->of));
-            if (between_is_read(b, t) && (copied || !between_gives(p, b, t)))
+            if (between_is_read(b, t) && (copied || !between_gives(p, b, t, attention_adds)))
                 back->tensor[t] = between_storage(p, t, true, p->compute, false);
         }
         if (x->kind == T_DHISTORY && x->chunk) {

@@ -36,7 +36,16 @@ typedef struct AttentionWalks {
 const AttentionCuts *attention_cuts(const Module *m);
 AttentionWalks *attention_walks(const Program *pr);
 
-/* Of an index in an expression that is linear in it. */
+/* What is added to a gradient of keys: a cotangent of the history, at the place `first` + by * step, of
+ * steps of the call. */
+typedef struct AttentionMore {
+    TensorId tensor;
+    const IxExpr *const *map; /* the place, then the axes of the gradient, in any order */
+    int nmap;
+    const IxExpr *first;
+    const Poly *by; /* 1 or -1 */
+} AttentionMore;
+bool attention_more(const Plan *p, NodeId root, NodeId more, AttentionMore *out);
 
 /* Padded sizes, and the blocks of a kernel, as the device library has them. */
 int attention_padded(int n);

@@ -25,12 +25,17 @@ static void print_pair(Kernel *k)
             attention_print_leaf(k, i, attention_load(k, i));
 }
 
+/* A pair that a condition leaves out may ask for a place that is none. */
 static void print_table(Kernel *k, int i)
 {
     const char *inside;
     open_function(k, "Real", k_text(k, "table%d", i), "const cell_attention_pair &p");
     attention_print_pair(k);
-    buf_line(k->out, "return %s;", attention_table(k, i, &inside));
+    const char *at = attention_table(k, i, &inside);
+    if (inside)
+        buf_line(k->out, "return %s ? %s : (Real)0;", inside, at);
+    else
+        buf_line(k->out, "return %s;", at);
     k_close(k);
 }
 

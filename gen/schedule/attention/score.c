@@ -506,6 +506,24 @@ static void drop_rooms(Proof *p)
     }
 }
 
+/* A condition without what is asked in front of it and holds for every pair: that step j is there. */
+static NodeId put_implied(Proof *p, NodeId id)
+{
+    Node n = at(p, id);
+    NodeId args[8];
+    bool same = true;
+    if (n.kind != N_MAP || n.nargs > 8 || --p->left < 0)
+        return id;
+    if (n.op == OP_SELECT && pair_is_implied(p, n.args[0]))
+        return put_implied(p, n.args[1]);
+    for (int i = 0; i < n.nargs; i++) {
+        args[i] = put_implied(p, n.args[i]);
+        same &= args[i] == n.args[i];
+    }
+    module_at(p->m, n.span, n.chain);
+    return same ? id : node_map(p->m, n.op, args, n.nargs);
+}
+
 bool pair_steps(Proof *p)
 {
     Module *m = p->m;
@@ -524,6 +542,9 @@ bool pair_steps(Proof *p)
     if (a->distances != poly_dim(m, ATOM_PAST))
         add_room(p, ix_sub(m, ix_const(m, poly_sub(m, a->distances, poly_const(m, 1))), w));
     drop_rooms(p);
+    for (int i = 0; i < a->conditions.len; i++)
+        if (!a->conditions.data[i].room)
+            a->conditions.data[i].node = put_implied(p, a->conditions.data[i].node);
     return true;
 }
 

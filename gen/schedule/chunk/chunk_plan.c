@@ -127,7 +127,7 @@ static void begin(Plan *p)
 static bool is_given(Plan *p, const Phasing *s, TensorId t, TensorId of)
 {
     const ChunkCut *c = cut_of(p, of);
-    return c->updates == 1 && p->m->tensors.data[t].rank <= c->nheads + 1 && between_gives(p, s, t);
+    return c->updates == 1 && p->m->tensors.data[t].rank <= c->nheads + 1 && between_gives(p, s, t, NULL);
 }
 
 static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)

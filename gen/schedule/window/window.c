@@ -300,8 +300,8 @@ static Degree of_map(const Search *s, const Node *n, const Degree *d)
     }
 }
 
-/* Of `least < x ? x : other`, as a softmax guards its maximum and its total where all scores are -inf: x; -1: it is
- * something else. */
+/* Of `least < x ? x : other`, as a softmax guards its maximum and its total where all scores are -inf:
+ * x; -1: it is something else. */
 static NodeId guarded(const Search *s, const Node *n)
 {
     const Node *c = n->kind == N_MAP && n->op == OP_SELECT ? at(s, n->args[0]) : NULL;
