@@ -649,8 +649,9 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = explain_size(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, b->walk_rows ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s", bytes,
-                        walk_rows_words(e, b), b->cut ? b->most : column_cut(b->by_rows).most, b->pieces ? b->pieces : "chunks");
+        return intern_f(e->c, b->walk_rows ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s",
+                        bytes, walk_rows_words(e, b), b->cut ? b->most : column_cut(e->p, b->by_rows).most,
+                        b->pieces ? b->pieces : "chunks");
     if (b->parts)
         return intern_f(e->c, "%s%s", bytes, e->c->products == PRODUCTS_PARTS ? "" : " for large products");
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;

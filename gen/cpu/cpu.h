@@ -1,8 +1,8 @@
 /* cpu.h: kernels of a plan for the CPU (Request.cpu), as C. A kernel is a function over the items of a
  * range: items [first_item, end_item) are one thread's, and no sum depends on where the range is cut.
  * Kernels are built as trees (kernels/code.h, kir/kir.h) and printed by kir_print_c. Loops go so that
- * the innermost one runs over neighbours in memory, and a sum along it is kept in LANES lanes, which are
- * added in a fixed tree. */
+ * the innermost one runs over neighbours in memory, and a sum along it is kept in LANES lanes, or MANY
+ * along what may be long, which are added in a fixed tree. */
 #ifndef CELLC_CPU_H
 #define CELLC_CPU_H
 
@@ -19,11 +19,14 @@ typedef struct CpuKernel {
     const Formula *scratch; /* bytes that a thread has for itself; NULL: none */
 } CpuKernel;
 
-/* LANES: partial sums that are kept side by side. PIECE: elements of a row that are an item at most;
+/* LANES: partial sums that are kept side by side. MANY: where a row has at least LONG elements, or any number:
+ * a sum waits for the one before it, so that four vectors take as long as one. PIECE: elements of a row that are an item at most;
  * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. COLUMNS: of a
  * piece of sums over rows; PAGE: where these are few. TABLES: of a kernel at most. */
 enum {
     CPU_LANES = 16,
+    CPU_MANY_LANES = 64,
+    CPU_LONG = 128,
     CPU_PIECE = 4096,
     CPU_STRAND = 512,
     CPU_ROWS = 256,
@@ -80,6 +83,17 @@ typedef struct CpuTables {
     int n;
     const KirExpr *of;
 } CpuTables;
+
+/* cpu_column.c: sums of columns that the kernel of a ROW group takes along with its rows. begin: what all
+ * items need; open: an item is a chunk, whose rows the loop goes over; add: the terms at a place of the row. */
+typedef struct CpuSums {
+    const Group *of; /* NULL: there are none */
+    const KirExpr *rows, *columns, *chunks, *partial, *to[64];
+} CpuSums;
+void cpu_begin_sums(Code *x, CpuSums *s);
+KirOpen cpu_open_chunk(Code *x, CpuSums *s, const KirExpr *chunk, const KirExpr **row);
+void cpu_add_sums(Code *x, const CpuSums *s, const KirExpr *here);
+const Formula *cpu_chunks(Plan *p, const Group *sums);
 
 /* cpu_held.c: decides which values along a row of a ROW group lie in scratch memory (Code.held), and which
  * functions there. loop: per array of the group, in whose loop it is. Gives the bytes of scratch memory for

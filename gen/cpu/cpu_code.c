@@ -87,11 +87,12 @@ int cpu_group(Plan *p, Program *pr, Group *g, CpuKernel out[2], Buf *text)
     case G_MAP: cpu_map(&k, out, text); break;
     case G_ROW: cpu_row(&k, out, text); break;
     case G_COLUMN:
-        cpu_column_sums(&k, out, text);
+        if (!g->by_rows)
+            cpu_column_sums(&k, out, text);
+        n = g->by_rows ? 1 : 2;
         kernel_release(&k);
         k = kernel_new(p, pr, g, &g->refs_2, text);
-        cpu_column_totals(&k, out + 1, text);
-        n = 2;
+        cpu_column_totals(&k, out + n - 1, text);
         break;
     case G_SCATTER:
         cpu_scatter(&k, out, text);

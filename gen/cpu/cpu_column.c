@@ -1,7 +1,8 @@
 /* cpu_column.c: COLUMN groups, sums over batch and time. In comes a group of such sums over the same
  * columns; out go two kernels. An item of the first is a chunk of rows and a piece of the columns, whose
  * sums it leaves in the buffer of partial sums; the second adds these in order. How many chunks there
- * are follows from sizes. */
+ * are follows from sizes. Where a ROW group has these rows at hand (Group.by_rows), its kernel is the first
+ * one: an item of it is a chunk, and it adds to the chunk's partial sums row by row. */
 #include "cpu.h"
 
 /* The bound indices that are neither batch nor time. */
@@ -130,6 +131,16 @@ static const KirExpr *partial_at(Code *x, const KirExpr *p, int i, const KirExpr
     return code_move(x, code_add(x, p, code_mul(x, row, columns)), column);
 }
 
+/* The rows [begin, *end) of a chunk. */
+static const KirExpr *rows_of_chunk(Code *x, const KirExpr *rows, const KirExpr *chunk, const KirExpr *chunks,
+                                    const KirExpr **end)
+{
+    const KirExpr *begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, rows, chunk), chunks));
+    const KirExpr *next = code_mul(x, rows, code_add(x, chunk, code_int(x, 1)));
+    *end = code_let(x, "end", code_binary(x, KB_DIV, next, chunks));
+    return begin;
+}
+
 static bool sums(Code *x)
 {
     const Group *g = x->k->g;
@@ -139,9 +150,7 @@ static bool sums(Code *x)
     const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
     KirOpen items = cpu_items(x, &item);
     Piece at = split_columns(x, item, &chunk);
-    const KirExpr *begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, rows, chunk), chunks));
-    const KirExpr *next = code_mul(x, rows, code_add(x, chunk, code_int(x, 1)));
-    const KirExpr *end = code_let(x, "end", code_binary(x, KB_DIV, next, chunks));
+    const KirExpr *end, *begin = rows_of_chunk(x, rows, chunk, chunks, &end);
     for (int i = 0; i < g->arrays.len; i++)
         sum[i] = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x),
                            code_int(x, g->naxes ? columns_of_piece(g) : 1), true);
@@ -159,6 +168,61 @@ static bool sums(Code *x)
     kir_close(x->kir, items);
     return scratch;
 }
+
+/* ---- the same in a ROW group's kernel ---- */
+
+/* The chunks that code_chunks counts are those of the sums' group. */
+static const KirExpr *chunks_by_rows(Code *x, const Group *sums, const KirExpr *rows, const KirExpr *columns)
+{
+    Group *own = x->k->g;
+    x->k->g = (Group *)(uintptr_t)sums;
+    const KirExpr *chunks = code_let(x, "chunks", code_chunks(x, rows, columns));
+    x->k->g = own;
+    return chunks;
+}
+
+void cpu_begin_sums(Code *x, CpuSums *s)
+{
+    const Group *g = x->k->g;
+    s->of = g->sums ? &x->k->pr->groups.data[g->sums - 1] : NULL;
+    if (!s->of)
+        return;
+    s->rows = code_let(x, "rows", code_rows(x));
+    s->columns = code_let(x, "columns", code_sizes(x, s->of->axes, 1));
+    s->chunks = chunks_by_rows(x, s->of, s->rows, s->columns);
+    s->partial = code_written(x, REF_BUFFER, s->of->partial, x->k->p->compute);
+}
+
+KirOpen cpu_open_chunk(Code *x, CpuSums *s, const KirExpr *chunk, const KirExpr **row)
+{
+    const KirExpr *zero = code_int(x, 0), *one = code_int(x, 1), *lane, *end;
+    const KirType type = kir_global(code_real(x), true);
+    for (int i = 0; i < s->of->arrays.len; i++) {
+        const KirExpr *at = partial_at(x, s->partial, i, s->chunks, chunk, s->columns, zero);
+        s->to[i] = kir_let_as(x->kir, k_local(x->k, "sum", s->of->arrays.data[i]), type, at);
+        KirOpen loop = code_for(x, names_fresh(&x->k->locals, "lane"), zero, s->columns, one, &lane);
+        loop.statement->n = KIR_LANES;
+        kir_assign(x->kir, kir_element(x->kir, s->to[i], lane), kir_real(x->kir, code_real(x), 0));
+        kir_close(x->kir, loop);
+    }
+    const KirExpr *begin = rows_of_chunk(x, s->rows, chunk, s->chunks, &end);
+    return code_for(x, "row", begin, end, one, row);
+}
+
+void cpu_add_sums(Code *x, const CpuSums *s, const KirExpr *here)
+{
+    for (int i = 0; i < s->of->arrays.len; i++) {
+        NodeId id = s->of->arrays.data[i];
+        Named named = { 0 };
+        x->index[k_node(x->k, id)->axes[0]] = here;
+        code_comment(x, id);
+        kir_add_to(x->kir, kir_element(x->kir, s->to[i], here),
+                   code_value(x, k_node(x->k, k_node(x->k, id)->args[0])->args[0], &named));
+        code_forget(x, &named);
+    }
+}
+
+/* ---- the second kernel ---- */
 
 static bool totals(Code *x)
 {
@@ -207,9 +271,9 @@ static const Formula *pieces(Plan *p, const Group *g)
     return formula(p->m, F_MUL, cpu_product(p, g->axes, g->naxes - 1), last);
 }
 
-static const Formula *chunks_of(Plan *p, const Group *g)
+const Formula *cpu_chunks(Plan *p, const Group *g)
 {
-    return form_chunks(p->m, form_rows(p, g), poly_product(p->m, g->axes, g->naxes), false);
+    return form_chunks(p, form_rows(p, g), poly_product(p->m, g->axes, g->naxes), g->by_rows);
 }
 
 static const Formula *width(Plan *p, const Group *g)
@@ -226,9 +290,9 @@ void cpu_column_sums(Kernel *k, CpuKernel *out, Buf *text)
     Code *x = cpu_open(k, g->kernel);
     bool scratch = sums(x);
     cpu_close(x, text);
-    const Formula *rows = formula(p->m, F_CEILDIV, cpu_rows(p, g), chunks_of(p, g));
+    const Formula *rows = formula(p->m, F_CEILDIV, cpu_rows(p, g), cpu_chunks(p, g));
     *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .scratch = scratch_of_columns(p, g, scratch) };
-    out->items = formula(p->m, F_MUL, chunks_of(p, g), pieces(p, g));
+    out->items = formula(p->m, F_MUL, cpu_chunks(p, g), pieces(p, g));
     out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, rows, width(p, g)), 4 * g->arrays.len);
 }
 
@@ -241,5 +305,5 @@ void cpu_column_totals(Kernel *k, CpuKernel *out, Buf *text)
     cpu_close(x, text);
     *out = (CpuKernel){ .name = x->kir->name, .refs = &g->refs_2, .items = pieces(p, g) };
     out->scratch = scratch_of_columns(p, g, scratch);
-    out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, chunks_of(p, g), width(p, g)), g->arrays.len);
+    out->work = formula_with(p->m, F_MUL, formula(p->m, F_MUL, cpu_chunks(p, g), width(p, g)), g->arrays.len);
 }

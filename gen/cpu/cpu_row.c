@@ -1,6 +1,7 @@
 /* cpu_row.c: ROW groups. In comes a group of reductions along a row and of what is pointwise around
- * them, ordered by how many reductions stand before each; out goes a kernel whose item is a row. A
- * reduction is kept in CPU_LANES lanes along its last axis, which a fixed tree adds up; reductions along
+ * them, ordered by how many reductions stand before each; out goes a kernel whose item is a row, or a chunk
+ * of rows where it takes sums of columns along (Group.sums). A
+ * reduction is kept in 16 or 64 lanes along its last axis, which a fixed tree adds up; reductions along
  * one axis that do not wait for one another share a loop. */
 #include <math.h>
 
@@ -29,6 +30,12 @@ static void join(Code *x, ReduceOp r, const KirExpr *to, const KirExpr *term)
     else
         kir_add(x->kir,
                 (KirStmt){ .kind = KI_ASSIGN, .op = r == R_PROD ? KB_MUL : KB_ADD, .x = { to, term } });
+}
+
+/* How many of them. */
+static int lanes_along(const Poly *extent)
+{
+    return extent->is_const && extent->value < CPU_LONG ? CPU_LANES : CPU_MANY_LANES;
 }
 
 static const char *whole_name(ReduceOp r)
@@ -122,14 +129,17 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formu
     NodeId first = g->arrays.data[begin];
     Node r = reduction_of(x, first);
     Run range = { begin, reductions_end(x, begin) };
-    const KirExpr *sums[64], *base, *width = code_int(x, CPU_LANES);
+    IndexId last = r.bound[r.nbound - 1];
+    const int count = lanes_along(x->k->p->m->indices.data[last].extent);
+    const KirTemplate of_count = { .value = count };
+    const KirExpr *sums[64], *base, *width = code_int(x, count);
     KirOpen open[64];
     for (int i = begin; i < range.end; i++) {
         const KirExpr *lane;
         ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
         bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
-        sums[i - begin] = kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x),
-                                    code_int(x, CPU_LANES), true);
+        sums[i - begin] =
+            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x), width, true);
         if (zeros)
             continue;
         KirOpen loop =
@@ -137,7 +147,6 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formu
         kir_assign(x->kir, kir_element(x->kir, sums[i - begin], lane), start(x, op));
         kir_close(x->kir, loop);
     }
-    IndexId last = r.bound[r.nbound - 1];
     int n = cpu_open_indices(x, r.bound, r.nbound - 1, "i", false, open);
     const KirExpr *extent = code_size(x, x->k->p->m->indices.data[last].extent);
     const KirExpr *whole = code_let(x, names_fresh(&x->k->locals, "whole"),
@@ -151,7 +160,8 @@ static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formu
     cpu_close_all(x, open, n);
     for (int i = begin; i < range.end; i++) {
         NodeId id = g->arrays.data[i];
-        const KirExpr *v = kir_call1(x->kir, whole_name(reduction_of(x, id).reduce), sums[i - begin]);
+        const char *join_all = whole_name(reduction_of(x, id).reduce);
+        const KirExpr *v = kir_call(x->kir, join_all, &of_count, 1, &sums[i - begin], 1);
         x->value[id] = kir_let(x->kir, k_local(x->k, "a", id), code_real(x), v);
         vec_push(x->k->p->m->arena, kept, id);
         cpu_bind_axes(x, id, row_axes);
@@ -180,8 +190,8 @@ static bool is_made(const Code *x, NodeId id)
 }
 
 /* What is pointwise along the row: one loop for neighbours of the same extent; what nothing else reads
- * is not made. */
-static int vectors(Code *x, int begin, const Formula **scratch)
+ * is not made. The last loop takes the sums over rows along, whose `of` is NULL then. */
+static int vectors(Code *x, int begin, CpuSums *sums, const Formula **scratch)
 {
     const Group *g = x->k->g;
     const Index *indices = x->k->p->m->indices.data;
@@ -206,6 +216,10 @@ static int vectors(Code *x, int begin, const Formula **scratch)
             code_array(x, id, &kept);
         if (x->held[id])
             kir_store(x->kir, code_add(x, x->held[id], here), x->value[id], NULL);
+    }
+    if (sums->of && end == g->arrays.len) {
+        cpu_add_sums(x, sums, here);
+        sums->of = NULL;
     }
     code_forget(x, &kept);
     if (cpu_close_lanes(x, loop, here))
@@ -235,6 +249,40 @@ static int *loops_of(Code *x, int n)
     return loop;
 }
 
+/* The same in a loop of their own, where the last one is none along the row. */
+static void sums_alone(Code *x, const CpuSums *sums, const Formula **scratch)
+{
+    const KirExpr *here;
+    KirOpen loop =
+        code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), sums->columns, code_int(x, 1), &here);
+    loop.statement->n = KIR_LANES;
+    cpu_add_sums(x, sums, here);
+    if (cpu_close_lanes(x, loop, here))
+        scratch_of_row(x, sums->of->axes[0], scratch);
+}
+
+/* What is done for a row. */
+static void row_body(Code *x, int n, CpuSums sums, const Formula **scratch)
+{
+    const Group *g = x->k->g;
+    Named kept = { 0 };
+    for (int i = 0; i < g->arrays.len;) {
+        NodeId id = g->arrays.data[i];
+        cpu_bind_axes(x, id, n);
+        if (plan_reduces(x->k->p, id)) {
+            i = reductions(x, i, n, &kept, scratch);
+        } else if (k_node(x->k, id)->naxes > n) {
+            i = vectors(x, i, &sums, scratch);
+        } else {
+            code_array(x, id, &kept);
+            i++;
+        }
+    }
+    if (sums.of)
+        sums_alone(x, &sums, scratch);
+    code_forget(x, &kept);
+}
+
 static void rows(Code *x, int n, const Formula **scratch)
 {
     const Group *g = x->k->g;
@@ -244,34 +292,27 @@ static void rows(Code *x, int n, const Formula **scratch)
     for (int i = 0; i < n; i++)
         axes[i] = x->k->p->m->indices.data[first.axes[i]].extent;
     CpuTables tables = { .n = 0 };
+    CpuSums sums;
     *scratch = cpu_hold_rows(x, n, loops_of(x, n), &tables);
     const KirExpr *of_row = n ? code_let(x, "elements", code_sizes(x, axes, n)) : code_int(x, 1);
     cpu_begin_tables(x, &tables);
-    KirOpen items = cpu_items(x, &item);
+    cpu_begin_sums(x, &sums);
+    KirOpen items = cpu_items(x, &item), chunk;
     const KirExpr *row = cpu_divide(x, "row", item, of_row, &element);
+    if (sums.of)
+        chunk = cpu_open_chunk(x, &sums, item, &row);
     code_split_row(x, row);
     cpu_fill_tables(x, &tables, row);
     if (n)
         code_split_element(x, first.axes, n, element, "r");
     cpu_keep_axes(x, g->arrays.data[0], n);
-    Named kept = { 0 };
-    for (int i = 0; i < g->arrays.len;) {
-        NodeId id = g->arrays.data[i];
-        cpu_bind_axes(x, id, n);
-        if (plan_reduces(x->k->p, id)) {
-            i = reductions(x, i, n, &kept, scratch);
-        } else if (k_node(x->k, id)->naxes > n) {
-            i = vectors(x, i, scratch);
-        } else {
-            code_array(x, id, &kept);
-            i++;
-        }
-    }
-    code_forget(x, &kept);
+    row_body(x, n, sums, scratch);
+    if (sums.of)
+        kir_close(x->kir, chunk);
     kir_close(x->kir, items);
 }
 
-/* Elements that a row's loops run over, for how much work it is. */
+/* Elements that a row's loops run over, for how much work it is; of a chunk of rows, all of theirs. */
 static const Formula *row_work(const Kernel *k, int n)
 {
     Module *m = k->p->m;
@@ -287,7 +328,11 @@ static const Formula *row_work(const Kernel *k, int n)
             each = poly_mul(m, each, m->indices.data[a->axes[n]].extent);
         work = formula(m, F_ADD, work, formula_size(m, each));
     }
-    return work;
+    const Group *sums = k->g->sums ? &k->pr->groups.data[k->g->sums - 1] : NULL;
+    if (!sums)
+        return work;
+    const Formula *rows = formula(m, F_CEILDIV, cpu_rows(k->p, k->g), cpu_chunks(k->p, sums));
+    return formula(m, F_MUL, rows, work);
 }
 
 void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
@@ -301,6 +346,7 @@ void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
     Code *x = cpu_open(k, g->kernel);
     *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .work = row_work(k, n) };
     rows(x, n, &out->scratch);
-    out->items = formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
+    out->items = g->sums ? cpu_chunks(p, &k->pr->groups.data[g->sums - 1])
+                         : formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
     cpu_close(x, text);
 }

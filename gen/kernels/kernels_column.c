@@ -209,7 +209,7 @@ const KirExpr *code_chunks(Code *x, const KirExpr *rows, const KirExpr *columns)
         return code_batch(x);
     if (g->by_steps || column_ahead(pr, g))       /* the sequences, where one kernel walks the steps */
         return kir_special(x->kir, KP_STEP, 0);
-    ColumnCut cut = column_cut(g->by_rows);
+    ColumnCut cut = column_cut(x->k->p, g->by_rows);
     const int by[] = { cut.rows, cut.most, cut.blocks, cut.least, cut.span, cut.group };
     KirTemplate t[6];
     for (int i = 0; i < 6; i++)

@@ -37,7 +37,7 @@ void emit_fused_op(Print *e, const Fused *f)
     if (f->ahead) {
         list = emit_open(e);
         print_clearing(e, f->map, f);
-        t = intern_f(m->c, ", .t = %s", emit_expr(e, form_ahead_lanes(m, f)));
+        t = intern_f(m->c, ", .t = %s", emit_expr(e, form_ahead_lanes(e->p, f)));
     }
     const char *need = f->ahead ? emit_need_name(e, f->map) : "NULL";
     int refs = emit_refs(e, &f->refs);

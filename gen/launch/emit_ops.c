@@ -204,7 +204,7 @@ const char *emit_blocks_expr(Print *e, const Poly *work, int per_block)
 static const Formula *partial_rows(Print *e, const Group *g, const Poly *columns)
 {
     Module *m = e->p->m;
-    const Formula *chunks = form_chunks(m, form_rows(e->p, g), columns, false);
+    const Formula *chunks = form_chunks(e->p, form_rows(e->p, g), columns, false);
     const Formula *walk = e->p->buffers.data[g->partial].walk_rows;
     return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)),
                    formula(m, F_MUL, walk, e->walked));
@@ -221,7 +221,8 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
                           : ahead     ? form_ahead_rows(e->p, ahead)
                                       : NULL;
     LaunchTerms second = { .t = rows ? emit_expr(e, rows) : NULL };
-    const char *down = g->by_rows ? NULL : emit_expr(e, form_chunks(m, form_rows(e->p, g), columns, false));
+    const char *down =
+        g->by_rows ? NULL : emit_expr(e, form_chunks(e->p, form_rows(e->p, g), columns, false));
     const char *across = emit_blocks_expr(e, columns, COLUMN_WIDTH);
     if (down)
         emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, across, down, first);
@@ -266,7 +267,7 @@ void emit_group_kernel(Print *e, Group *g)
         const Group *sums = &e->pr->groups.data[g->sums - 1];
         if (g->fused)
             emit_fused_kernel(e, g->fused);
-        print_row_op(e, g, emit_expr(e, form_chunks(m, form_rows(e->p, g), sums->axes[0], true)));
+        print_row_op(e, g, emit_expr(e, form_chunks(e->p, form_rows(e->p, g), sums->axes[0], true)));
     } else if (g->kind == G_ROW && g->pass) {
         const Formula *blocks = formula(m, F_MUL, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), elements)),
                                         form_blocks(m, poly_dim(m, ATOM_T), g->pass_by->steps));

@@ -54,9 +54,10 @@ const Formula *form_blocks(Module *m, const Poly *work, int per_block)
     return formula_with(m, F_CEILDIV, formula_size(m, work), per_block);
 }
 
-const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows)
+const Formula *form_chunks(const Plan *p, const Poly *rows, const Poly *columns, bool by_rows)
 {
-    ColumnCut cut = column_cut(by_rows);
+    Module *m = p->m;
+    ColumnCut cut = column_cut(p, by_rows);
     const Formula *most = formula_with(m, F_MIN, form_blocks(m, rows, cut.rows), cut.most);
     const Formula *across = formula_with(m, F_MAX, form_blocks(m, columns, cut.span), 1);
     const Formula *down = formula(m, F_DIV, formula_const(m, cut.blocks), across);
@@ -228,17 +229,18 @@ const Formula *form_fused(const Plan *p, const Fused *f)
 }
 
 /* At most as many as the kernel has chunks that the group has by itself. */
-const Formula *form_ahead_lanes(Module *m, const Fused *f)
+const Formula *form_ahead_lanes(const Plan *p, const Fused *f)
 {
+    Module *m = p->m;
     const Formula *depth = formula_with(m, F_MAX, formula_size(m, f->depth), 1);
     const Formula *lanes = formula(m, F_DIV, formula_const(m, AHEAD_VECTORS * FUSED_MULTIPLE), depth);
-    return formula(m, F_MIN, form_chunks(m, f->rows, f->depth, true), formula_with(m, F_MAX, lanes, 1));
+    return formula(m, F_MIN, form_chunks(p, f->rows, f->depth, true), formula_with(m, F_MAX, lanes, 1));
 }
 
 const Formula *form_ahead_rows(const Plan *p, const Fused *f)
 {
     Module *m = p->m;
     const Formula *fused = form_fused(p, f);
-    const Formula *own = formula(m, F_MUL, form_chunks(m, f->rows, f->depth, true), formula_not(m, fused));
-    return formula(m, F_ADD, own, formula(m, F_MUL, form_ahead_lanes(m, f), fused));
+    const Formula *own = formula(m, F_MUL, form_chunks(p, f->rows, f->depth, true), formula_not(m, fused));
+    return formula(m, F_ADD, own, formula(m, F_MUL, form_ahead_lanes(p, f), fused));
 }

@@ -30,7 +30,7 @@ const Formula *form_device_runs(const Plan *p);
 
 const Formula *form_blocks(Module *m, const Poly *work, int per_block);
 /* of a column sum, as plan.h has them */
-const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows);
+const Formula *form_chunks(const Plan *p, const Poly *rows, const Poly *columns, bool by_rows);
 /* as cell_shares has them */
 const Formula *form_shares(Module *m, const Poly *n, int each, int most);
 const Poly *form_rows(const Plan *p, const Group *g);              /* that a group's kernel goes over */
@@ -51,7 +51,7 @@ const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x)
 /* Pairs (plan_fused.c): does one kernel do both? The sums that each row is added to one of, and the rows of
  * partial sums that the pair or its group leaves. */
 const Formula *form_fused(const Plan *p, const Fused *f);
-const Formula *form_ahead_lanes(Module *m, const Fused *f);
+const Formula *form_ahead_lanes(const Plan *p, const Fused *f);
 const Formula *form_ahead_rows(const Plan *p, const Fused *f);
 
 #endif

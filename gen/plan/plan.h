@@ -472,7 +472,7 @@ typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; 
  * ceil(columns / cut.span))))). */
 enum { COLUMN_WIDTH = 32 };
 typedef struct ColumnCut { int rows, most, blocks, least, span, group; } ColumnCut;
-ColumnCut column_cut(bool by_rows);
+ColumnCut column_cut(const Plan *p, bool by_rows);
 /* ROW: the kernel for rows that are not all multiples of 16 bytes, or take `long_slots`. */
 const char *plan_odd_kernel(const Plan *p, const Group *g);
 int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */

@@ -120,7 +120,7 @@ void join_columns(Plan *p, const Phasing *s)
     Program *pr = s->g;
     if (p->schedule->takes_sum)
         join_walk(p, pr);
-    int wide = plan_width(p);
+    int wide = p->request->cpu ? 1 : plan_width(p);
     for (int c = 0; c < pr->groups.len; c++) {
         Group *sums = &pr->groups.data[c];
         if (sums->kind != G_COLUMN || sums->by_rows || sums->naxes != 1 ||

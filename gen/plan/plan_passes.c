@@ -92,9 +92,8 @@ static void group(Planning *s, Direction d)
 
 static void join(Planning *s, Direction d)
 {
-    if (s->p->request->cpu)
-        return;
-    join_sums_apart(&s->of[d]);
+    if (!s->p->request->cpu)
+        join_sums_apart(&s->of[d]);
     join_columns(s->p, &s->of[d]);
 }
 

@@ -1,5 +1,7 @@
 /* plan_shape.c: the shape of each kernel. In come the groups of a direction; out go their names, threads, lanes for a
  * row, the order of a row's reductions, and the buffers of partial sums. */
+#include <limits.h>
+
 #include "plan_pass.h"
 
 /* Sums along an axis whose elements lie apart, of rows that lie side by side: a warp that has 32 of these rows reads
@@ -81,9 +83,13 @@ const char *plan_odd_kernel(const Plan *p, const Group *g)
 /* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
  * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, the
  * 132 multiprocessors of an H100 or H200 are to hold all at once, with 16 warps each: one more would wait for all others. The numbers
- * are the same for all devices, so that the order of the sums is. */
-ColumnCut column_cut(bool by_rows)
+ * are the same for all devices, so that the order of the sums is.
+ * A thread of a CPU has a row's sums in its cache, and leaves them so rarely that they are a small part of what
+ * it reads. */
+ColumnCut column_cut(const Plan *p, bool by_rows)
 {
+    if (p->request->cpu && by_rows)
+        return (ColumnCut){ 32, 256, INT_MAX, 1, 256, 1 };
     return by_rows ? (ColumnCut){ 4, 4096, 16, 2 * TARGET_PROCESSORS, 512, TARGET_PROCESSORS }
                    : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
 }

@@ -247,14 +247,17 @@ static inline void cell_store_words(void *to, const uint32_t *words)
 
 #include "cell_cpu_math.h"
 
-/* ---- 16 lanes in a fixed tree: halves are joined until one is left */
+/* ---- n lanes, 16 or 64, in a fixed tree: sixteens are joined, then halves until one is left */
 
 #define CELL_CPU_TREE(name, join)                                                                            \
-    static inline real cell_lanes_##name(const real *lanes)                                                  \
+    static inline real cell_lanes_##name(int n, const real *lanes)                                           \
     {                                                                                                        \
-        real a[8], b[4];                                                                                     \
+        real s[16], a[8], b[4];                                                                              \
+        for (int i = 0; i < 16; i++)                                                                         \
+            s[i] = n == 16 ? lanes[i]                                                                        \
+                           : join(join(lanes[i], lanes[i + 16]), join(lanes[i + 32], lanes[i + 48]));        \
         for (int i = 0; i < 8; i++)                                                                          \
-            a[i] = join(lanes[i], lanes[i + 8]);                                                             \
+            a[i] = join(s[i], s[i + 8]);                                                                     \
         for (int i = 0; i < 4; i++)                                                                          \
             b[i] = join(a[i], a[i + 4]);                                                                     \
         return join(join(b[0], b[2]), join(b[1], b[3]));                                                     \
