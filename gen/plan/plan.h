@@ -373,6 +373,7 @@ struct Plan {
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied; /* the copies that products take are made */
+    bool *again; /* per node: of forward, and computed again in backward, as one of its arrays */
     bool *rematerialised; /* per node: of forward, and made once more where it is read behind
                                    * backward's walk */
     bool *unstored; /* per node: made where it is read, as that costs less than memory; NULL: not

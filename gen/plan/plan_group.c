@@ -531,6 +531,19 @@ static bool sums_rows_of(const Plan *p, const Phasing *s, NodeId sum, NodeId arr
     return reads;
 }
 
+/* What backward computes again stands in the kernel of what it is for. */
+static void open_with_readers(Plan *p, const Phasing *s)
+{
+    for (NodeId id = p->n_nodes - 1; p->again && id >= 0; id--)
+        for (int i = 0; s->g->dir == BACKWARD && s->needed[id] && p->opens_row[id] && i < s->uses[id].len;
+             i++) {
+            const Use *u = &s->uses[id].data[i];
+            if (!u->read.is_tensor && u->plain && p->again[u->read.id] &&
+                at(p, u->read.id)->naxes == at(p, id)->naxes)
+                p->opens_row[u->read.id] = true;
+        }
+}
+
 /* What is pointwise and summed along its rows is made by the kernel that sums it, where its elements are at hand. */
 static void find_row_openers(Plan *p, const Phasing *s)
 {
@@ -546,6 +559,7 @@ static void find_row_openers(Plan *p, const Phasing *s)
                 continue;
             p->opens_row[id] = p->opens_row[id] || sums_rows_of(p, s, sum, id);
         }
+    open_with_readers(p, s);
 }
 
 static void place_with_uses(const Phasing *s, NodeId id, int first)

@@ -151,6 +151,7 @@ bool grows_from_operands(const Plan *p, const Read *r);
 /* Are there any? */
 bool find_unstored(Plan *p, const Phasing *f, const Phasing *b); /* p->unstored, by the costs of both ways */
 bool find_rematerialised(Plan *p, const Phasing *f, const Phasing *b, bool *stored); /* p->rematerialised */
+bool find_computed_again(Plan *p, const Phasing *f, const Phasing *b, bool *stored);
 
 /* plan_storage.c */
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);

@@ -62,6 +62,8 @@ static void rematerialise(Planning *s)
 {
     if (find_rematerialised(s->p, &s->of[FORWARD], &s->of[BACKWARD], s->stored))
         s->of[BACKWARD] = phasing(s->p, BACKWARD, s->stored);
+    if (find_computed_again(s->p, &s->of[FORWARD], &s->of[BACKWARD], s->stored))
+        s->of[BACKWARD] = phasing(s->p, BACKWARD, s->stored);
     ask_schedule(s);
 }
 

@@ -1,7 +1,8 @@
 /* plan_rematerialise.c: values that are rematerialised, that is computed once more instead of stored. In come
  * the phases of both directions; out goes, for each value, whether it is made where it is read, or read from
  * a table of constants, in no memory, in both directions (find_unstored), and which of forward's values are
- * made once more behind backward's walk, so that forward need not save them (find_rematerialised). A value of
+ * made once more behind backward's walk, so that forward need not save them (find_rematerialised), or in
+ * backward of a cell without states, on a CPU (find_computed_again). A value of
  * the first kind is pointwise and has more elements than each value of a sequence that it is made of, such as
  * `w[i,j] * sigmoid(a[i,j] * (u[j] - m[i,j]))`: it is stored where that is cheaper than to make it for each
  * reader, by the costs below. It is guaranteed that all that is needed to make such a value is in memory
@@ -414,5 +415,80 @@ bool find_rematerialised(Plan *p, const Phasing *f, const Phasing *b, bool *stor
             any = p->rematerialised[id] = true;
     for (NodeId id = 0; id < p->n_nodes; id++)
         stored[id] = stored[id] && (!p->rematerialised[id] || elsewhere[id] || readers.replays[id]);
+    return any;
+}
+
+/* ---- values that backward computes again, on a CPU ---- */
+
+/* COSTS_AGAIN: issue slots of an element (OpRow.cost) that are worth it. What is not saved is neither written by
+ * forward nor fetched into caches for that; on a CPU a byte of memory takes as long as about eight slots of its
+ * vectors (28 GB/s beside 16 lanes of 2 to 3 GHz with two pipes). */
+enum { COSTS_AGAIN = 64 };
+
+/* Is the array made, at its own element, of one input and of what has fewer axes? *slots: of its operators, and
+ * of those that it is made of and that are computed again too. again: per node, those; input: the one, or -1. */
+static bool made_of_one_input(const Plan *p, const bool *stored, const bool *again, NodeId id,
+                              TensorId *input, int *slots)
+{
+    const Node *a = at(p, id);
+    Uses uses = plan_uses(p, id);
+    Marks *seen = marks_begin(p->m);
+    *slots += operators(p, a->args[0], seen);
+    marks_end(seen);
+    bool ok = uses.len > 0 && !plan_reduces(p, id) && *slots <= COSTS_AGAIN;
+    for (int i = 0; i < uses.len && ok; i++) {
+        const Read *r = &uses.data[i].read;
+        if (r->step || (r->is_tensor && p->m->tensors.data[r->id].kind == T_PARAM))
+            ok = !r->step;
+        else if (r->is_tensor)
+            ok = p->m->tensors.data[r->id].kind == T_INPUT && uses.data[i].plain &&
+                 (*input < 0 || *input == r->id) && (*input = r->id) >= 0;
+        else if (again[r->id])
+            ok = uses.data[i].plain && made_of_one_input(p, stored, again, r->id, input, slots);
+        else
+            ok = stored[r->id] && at(p, r->id)->naxes < a->naxes;
+    }
+    return ok;
+}
+
+/* Do only elements and rows of backward read it, at the element's own place? */
+static bool read_by_rows(const Phasing *b, const Readers *readers, NodeId array)
+{
+    const Plan *p = b->p;
+    Gemm g;
+    NodeId factor[2];
+    for (int i = readers->first[array]; i; i = readers->all.data[i - 1].next) {
+        const NodeId id = readers->all.data[i - 1].id;
+        if (!readers->all.data[i - 1].use->plain || p->rounded[id] || sums_over_batch(p, id) ||
+            past_sums(p, id) || contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
+            return false;
+    }
+    return readers->first[array] != 0;
+}
+
+/* Of a cell without states: values along a row that backward makes of an input and of the row's numbers, such as
+ * the weights of a softmax, are not saved. Backward's kernel reads the input in their place, and computes them
+ * as one more array of the row. */
+bool find_computed_again(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
+{
+    bool any = false, *again = plan_alloc(p, 1, p->n_nodes);
+    if (!p->request->cpu || !p->schedule->stateless)
+        return false;
+    p->again = again;
+    const Readers readers = find_readers(b);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        TensorId input = -1;
+        int slots = 0;
+        if (stored[id] && at(p, id)->kind == N_ARRAY && f->g->phase[id] == PHASE_BEFORE &&
+            at(p, id)->naxes > 0 && !p->rematerialised[id] && !lies_for_itself(p, id) &&
+            read_by_rows(b, &readers, id) && made_of_one_input(p, stored, again, id, &input, &slots) &&
+            input >= 0)
+            again[id] = true;
+    }
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (again[id]) {
+            stored[id] = false;
+            any = true;
+        }
     return any;
 }

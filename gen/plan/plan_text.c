@@ -30,6 +30,7 @@ const Field plan_value_flags[] = {
     OF(Plan, narrow),
     OF(Plan, kept),
     OF(Plan, from_product),
+    OF(Plan, again),
     OF(Plan, rematerialised),
     OF(Plan, unstored),
     { NULL, 0 },
