@@ -1,4 +1,5 @@
-"""The coefficients of erf and erfc in runtime/cpu/cell_cpu_math.h. In: mpmath (pip install mpmath). Out: for
+"""The coefficients of erf and erfc in runtime/cpu/cell_cpu_math.h, and of the exponential in f32 in
+runtime/cpu/cell_cpu_elementary.h. In: mpmath (pip install mpmath). Out: for
 each function and type a polynomial, the constant first, by interpolation at Chebyshev nodes, which is near
 the least error there is of its degree; and that error, of the function that is approximated."""
 
@@ -31,3 +32,13 @@ for bits, near, far, most, digits in ((32, 7, 10, "10.1", 10), (64, 12, 20, "27.
         p, error = mpmath.chebyfit(f, [a, b], n, error=True)
         print(f"{name} f{bits}, error {mp.nstr(error, 2)}:")
         print("    " + ", ".join(mp.nstr(c, digits) for c in reversed(p)))
+
+
+def exp_rest(r):
+    """(e^r - 1 - r) / r^2."""
+    return (mp.exp(r) - 1 - r) / r**2 if abs(r) > mpf("1e-9") else mpf(1) / 2 + r / 6
+
+
+p, error = mpmath.chebyfit(exp_rest, [-mpf("0.6935"), mpf("0.6935")], 7, error=True)
+print(f"exp f32, error {mp.nstr(error, 2)}:")
+print("    " + ", ".join(mp.nstr(c, 12) for c in p))

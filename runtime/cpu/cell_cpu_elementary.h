@@ -7,7 +7,7 @@
  * Within 3 ulp of the true value: an argument is reduced by a multiple of log 2 that is taken away in
  * two parts, and the polynomials were fitted to less than an eighth of the last place (Remez's exchange,
  * of (e^r - 1 - r) / r^2 for |r| <= log 2 / 2, and of (log((1 + s) / (1 - s)) / s - 2) / s^2 for 1 /
- * sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2). Infinities, zeros and what is no number give what the C
+ * sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2; e^x of f32 by scripts/cpu_math.py). Infinities, zeros and what is no number give what the C
  * library gives. */
 
 #if CELL_CPU_DOUBLE
@@ -69,6 +69,30 @@ E_FUNCTION E_REAL E_NAME(power)(E_INT n)
     return E_FROM(((E_WORD)n + E_WORDS(E_BIAS)) << E_SHIFT);
 }
 
+#if !CELL_CPU_DOUBLE
+/* e^x of a number that is not below E_LOWEST, as 2^m twice: x = 2 m log 2 + r. So 2^m is normal wherever the
+ * result is a number, and comes from the sum with E_MAGIC by one shift. What is too large for m keeps a large r. */
+E_FUNCTION E_REAL E_NAME(twice)(E_REAL x)
+{
+    const E_REAL biased = E_OF(E_MAGIC + E_BIAS);
+    E_REAL t = E_FMA(x, E_OF((real)0.72134752044448170368), biased);
+    t = E_SELECT(t > E_MAGIC + E_BIAS + 65, E_OF(E_MAGIC + E_BIAS + 65), t);
+    const E_REAL m = t - biased, h = E_FROM(E_BITS(t) << E_SHIFT);
+    const E_REAL r = E_FMA(m, E_OF(-2 * E_LN2_LOW), E_FMA(m, E_OF(-2 * E_LN2_HIGH), x));
+    E_REAL p = E_FMA(r, E_OF(2.50345825865e-5f), E_OF(0.000200744776229f));
+    p = E_FMA(r, p, E_OF(0.00138883278373f));
+    p = E_FMA(r, p, E_OF(0.00833277161703f));
+    p = E_FMA(r, p, E_OF(0.0416666700411f));
+    p = E_FMA(r, p, E_OF(0.166666700454f));
+    p = E_FMA(r, p, E_OF(0.5f));
+    return (1 + E_FMA(r * r, p, r)) * h * h;
+}
+
+E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
+{
+    return E_NAME(twice)(E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x));
+}
+#else
 E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
 {
     E_REAL r;
@@ -79,6 +103,7 @@ E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
     const E_INT half = n >> 1; /* 2^n itself may be neither normal nor finite */
     return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
 }
+#endif
 
 E_FUNCTION E_REAL E_NAME(expm1)(E_REAL x)
 {
@@ -143,13 +168,17 @@ E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x)
 /* e^-|x|, which cannot overflow. */
 E_FUNCTION E_REAL E_NAME(decay)(E_REAL x)
 {
+    x = E_FROM(E_BITS(x) | E_WORDS(E_SIGN));
+#if !CELL_CPU_DOUBLE
+    return E_NAME(exp)(x);
+#else
     E_REAL r;
     E_INT n;
-    x = E_FROM(E_BITS(x) | E_WORDS(E_SIGN));
     x = E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x);
     const E_REAL q = E_NAME(reduced)(x, &r, &n);
     const E_INT half = n >> 1;
     return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
+#endif
 }
 
 /* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
