@@ -319,11 +319,10 @@ CELL_V bool cell_attention_is_whole(const cell_attention *x, const cell_attentio
 /* e^x of x that is not above 0 but for rounding; 0 where that is smaller than any normal number. */
 CELL_V cell_r cell_attention_exp(cell_r x)
 {
-    cell_r r;
-    cell_r_int n;
+    cell_r r, sum;
     const cell_r low = cell_r_of(CELL_CPU_DOUBLE ? (real)-708 : (real)-87);
-    const cell_r q = cell_r_reduced(cell_r_select(x < low, low, x), &r, &n);
-    const cell_r y = (1 + cell_r_fma(r * r, q, r)) * cell_r_power(n);
+    const cell_r q = cell_r_reduced(cell_r_select(x < low, low, x), &r, &sum);
+    const cell_r y = (1 + cell_r_fma(r * r, q, r)) * cell_r_full_power(sum);
     return (cell_r)((cell_r_int)y & ~(cell_r_int)(x < low));
 }
 

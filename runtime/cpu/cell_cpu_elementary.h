@@ -36,11 +36,12 @@
 #define E_FULL 20.0f
 #endif
 
-/* x = n log 2 + r, with n in `words` too; e^r - 1 - r is r^2 times the result. */
-E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_INT *words)
+/* x = n log 2 + r, with n + E_BIAS - 1 in the last bits of `sum`; e^r - 1 - r is r^2 times the result. */
+E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_REAL *sum)
 {
-    const E_REAL t = E_FMA(x, E_OF((real)1.44269504088896340736), E_OF(E_MAGIC)), n = t - E_MAGIC;
-    *words = (E_INT)(E_BITS(t) - E_BITS(E_OF(E_MAGIC)));
+    const E_REAL biased = E_OF(E_MAGIC + (E_BIAS - 1));
+    const E_REAL t = E_FMA(x, E_OF((real)1.44269504088896340736), biased), n = t - biased;
+    *sum = t;
     E_REAL s = E_FMA(n, E_OF(-E_LN2_HIGH), x);
     s = E_FMA(n, E_OF(-E_LN2_LOW), s);
     *r = s;
@@ -63,10 +64,14 @@ E_FUNCTION E_REAL E_NAME(reduced)(E_REAL x, E_REAL *r, E_INT *words)
 #endif
 }
 
-/* 2^n, of a number whose power is normal. */
-E_FUNCTION E_REAL E_NAME(power)(E_INT n)
+/* 2^(n - 1) and 2^n of such a sum, where that is normal. */
+E_FUNCTION E_REAL E_NAME(half_power)(E_REAL sum)
 {
-    return E_FROM(((E_WORD)n + E_WORDS(E_BIAS)) << E_SHIFT);
+    return E_FROM(E_BITS(sum) << E_SHIFT);
+}
+E_FUNCTION E_REAL E_NAME(full_power)(E_REAL sum)
+{
+    return E_FROM((E_BITS(sum) + E_WORDS(1)) << E_SHIFT);
 }
 
 #if !CELL_CPU_DOUBLE
@@ -93,26 +98,35 @@ E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
     return E_NAME(twice)(E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x));
 }
 #else
+/* 2^n, of a number whose power is normal. */
+E_FUNCTION E_REAL E_NAME(power)(E_INT n)
+{
+    return E_FROM(((E_WORD)n + E_WORDS(E_BIAS)) << E_SHIFT);
+}
+
+/* e^x of a number between E_LOWEST and E_HIGHEST: 2^n itself may be neither normal nor finite. */
+E_FUNCTION E_REAL E_NAME(twice)(E_REAL x)
+{
+    E_REAL r, sum;
+    const E_REAL q = E_NAME(reduced)(x, &r, &sum);
+    const E_INT n = (E_INT)(E_BITS(sum) - E_BITS(E_OF(E_MAGIC + (E_BIAS - 1)))), half = n >> 1;
+    return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
+}
+
 E_FUNCTION E_REAL E_NAME(exp)(E_REAL x)
 {
-    E_REAL r;
-    E_INT n;
     x = E_SELECT(x > E_HIGHEST, E_OF(E_HIGHEST), x);
-    x = E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x);
-    const E_REAL q = E_NAME(reduced)(x, &r, &n);
-    const E_INT half = n >> 1; /* 2^n itself may be neither normal nor finite */
-    return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
+    return E_NAME(twice)(E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x));
 }
 #endif
 
 E_FUNCTION E_REAL E_NAME(expm1)(E_REAL x)
 {
-    E_REAL r;
-    E_INT n;
+    E_REAL r, sum;
     const E_REAL given = x;
     x = E_SELECT(x > E_HIGHEST, E_OF(E_HIGHEST), x);
     x = E_SELECT(x < -E_FULL, E_OF(-E_FULL), x);
-    const E_REAL q = E_NAME(reduced)(x, &r, &n), h = E_NAME(power)(n - 1);
+    const E_REAL q = E_NAME(reduced)(x, &r, &sum), h = E_NAME(half_power)(sum);
     const E_REAL y = 2 * E_FMA(h, E_FMA(r * r, q, r), h - (real)0.5);
     return E_SELECT(given == 0, given, y);
 }
@@ -155,12 +169,11 @@ E_FUNCTION E_REAL E_NAME(log1p)(E_REAL x)
 /* Of |x|, by e = exp(2 |x|) - 1 as above, without what only other arguments need; the sign is put back. */
 E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x)
 {
-    E_REAL r;
-    E_INT n;
+    E_REAL r, sum;
     const E_WORD sign = E_BITS(x) & E_WORDS(E_SIGN);
     const E_REAL size = E_FROM(E_BITS(x) ^ sign);
     const E_REAL most = E_SELECT(size > E_FULL / 2, E_OF(E_FULL / 2), size);
-    const E_REAL q = E_NAME(reduced)(2 * most, &r, &n), h = E_NAME(power)(n - 1);
+    const E_REAL q = E_NAME(reduced)(2 * most, &r, &sum), h = E_NAME(half_power)(sum);
     const E_REAL e = 2 * E_FMA(h, E_FMA(r * r, q, r), h - (real)0.5), y = e / (e + 2);
     return E_FROM(E_BITS(y) | sign);
 }
@@ -169,16 +182,7 @@ E_FUNCTION E_REAL E_NAME(tanh)(E_REAL x)
 E_FUNCTION E_REAL E_NAME(decay)(E_REAL x)
 {
     x = E_FROM(E_BITS(x) | E_WORDS(E_SIGN));
-#if !CELL_CPU_DOUBLE
-    return E_NAME(exp)(x);
-#else
-    E_REAL r;
-    E_INT n;
-    x = E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x);
-    const E_REAL q = E_NAME(reduced)(x, &r, &n);
-    const E_INT half = n >> 1;
-    return (1 + E_FMA(r * r, q, r)) * E_NAME(power)(half) * E_NAME(power)(n - half);
-#endif
+    return E_NAME(twice)(E_SELECT(x < E_LOWEST, E_OF(E_LOWEST), x));
 }
 
 /* 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
