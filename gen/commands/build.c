@@ -294,8 +294,8 @@ static const char *const cpu_levels[] = {
 #endif
 };
 
-/* Where a processor has vectors of 64 bytes, compilers' own choice for it may be 32: a softmax takes 1.2 times as
- * long so. */
+/* Where a processor has vectors of 64 bytes, compilers' own choice for it may be 32: a softmax takes 1.2
+ * times as long so. */
 #ifdef __x86_64__
 static const char cpu_native[] = "-march=native -mprefer-vector-width=512";
 #else

@@ -19,10 +19,11 @@ typedef struct CpuKernel {
     const Formula *scratch; /* bytes that a thread has for itself; NULL: none */
 } CpuKernel;
 
-/* LANES: partial sums that are kept side by side. MANY: where a row has at least LONG elements, or any number:
- * a sum waits for the one before it, so that four vectors take as long as one. PIECE: elements of a row that are an item at most;
- * STRAND: where steps go by pieces of rows. ROWS: rows of single elements that are one item. COLUMNS: of a
- * piece of sums over rows; PAGE: where these are few. TABLES: of a kernel at most. */
+/* LANES: partial sums that are kept side by side. MANY: where a row has at least LONG elements, or any
+ * number: a sum waits for the one before it, so that four vectors take as long as one. PIECE: elements of a
+ * row that are an item at most; STRAND: where steps go by pieces of rows. ROWS: rows of single elements that
+ * are one item. COLUMNS: of a piece of sums over rows; PAGE: where these are few. TABLES: of a kernel at
+ * most. */
 enum {
     CPU_LANES = 16,
     CPU_MANY_LANES = 64,
@@ -85,7 +86,7 @@ typedef struct CpuTables {
 } CpuTables;
 
 /* cpu_column.c: sums of columns that the kernel of a ROW group takes along with its rows. begin: what all
- * items need; open: an item is a chunk, whose rows the loop goes over; add: the terms at a place of the row. */
+ * items need; open: an item is a chunk, whose rows the loop goes over; add: the terms at one place. */
 typedef struct CpuSums {
     const Group *of; /* NULL: there are none */
     const KirExpr *rows, *columns, *chunks, *partial, *to[64];

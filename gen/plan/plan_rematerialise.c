@@ -420,13 +420,14 @@ bool find_rematerialised(Plan *p, const Phasing *f, const Phasing *b, bool *stor
 
 /* ---- values that backward computes again, on a CPU ---- */
 
-/* COSTS_AGAIN: issue slots of an element (OpRow.cost) that are worth it. What is not saved is neither written by
- * forward nor fetched into caches for that; on a CPU a byte of memory takes as long as about eight slots of its
- * vectors (28 GB/s beside 16 lanes of 2 to 3 GHz with two pipes). */
+/* COSTS_AGAIN: issue slots of an element (OpRow.cost) that are worth it. What is not saved is neither
+ * written by forward nor fetched into caches for that; on a CPU a byte of memory takes as long as about
+ * eight slots of its vectors (28 GB/s beside 16 lanes of 2 to 3 GHz with two pipes). */
 enum { COSTS_AGAIN = 64 };
 
-/* Is the array made, at its own element, of one input and of what has fewer axes? *slots: of its operators, and
- * of those that it is made of and that are computed again too. again: per node, those; input: the one, or -1. */
+/* Is the array made, at its own element, of one input and of what has fewer axes? *slots: of its operators,
+ * and of those that it is made of and that are computed again too. again: per node, those; input: the one,
+ * or -1. */
 static bool made_of_one_input(const Plan *p, const bool *stored, const bool *again, NodeId id,
                               TensorId *input, int *slots)
 {
@@ -466,9 +467,9 @@ static bool read_by_rows(const Phasing *b, const Readers *readers, NodeId array)
     return readers->first[array] != 0;
 }
 
-/* Of a cell without states: values along a row that backward makes of an input and of the row's numbers, such as
- * the weights of a softmax, are not saved. Backward's kernel reads the input in their place, and computes them
- * as one more array of the row. */
+/* Of a cell without states: values along a row that backward makes of an input and of the row's numbers,
+ * such as the weights of a softmax, are not saved. Backward's kernel reads the input in their place, and
+ * computes them as one more array of the row. */
 bool find_computed_again(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
 {
     bool any = false, *again = plan_alloc(p, 1, p->n_nodes);

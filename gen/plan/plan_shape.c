@@ -83,9 +83,8 @@ const char *plan_odd_kernel(const Plan *p, const Group *g)
 /* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
  * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, the
  * 132 multiprocessors of an H100 or H200 are to hold all at once, with 16 warps each: one more would wait for all others. The numbers
- * are the same for all devices, so that the order of the sums is.
- * A thread of a CPU has a row's sums in its cache, and leaves them so rarely that they are a small part of what
- * it reads. */
+ * are the same for all devices, so that the order of the sums is. A thread of a CPU has a row's sums in its
+ * cache, and leaves them so rarely that they are a small part of what it reads. */
 ColumnCut column_cut(const Plan *p, bool by_rows)
 {
     if (p->request->cpu && by_rows)

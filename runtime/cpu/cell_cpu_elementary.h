@@ -7,8 +7,8 @@
  * Within 3 ulp of the true value: an argument is reduced by a multiple of log 2 that is taken away in
  * two parts, and the polynomials were fitted to less than an eighth of the last place (Remez's exchange,
  * of (e^r - 1 - r) / r^2 for |r| <= log 2 / 2, and of (log((1 + s) / (1 - s)) / s - 2) / s^2 for 1 /
- * sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2; e^x of f32 by scripts/cpu_math.py). Infinities, zeros and what is no number give what the C
- * library gives. */
+ * sqrt 2 <= (1 + s) / (1 - s) <= sqrt 2; e^x of f32 by scripts/cpu_math.py).
+ * Infinities, zeros and what is no number give what the C library gives. */
 
 #if CELL_CPU_DOUBLE
 #define E_SHIFT 52
@@ -76,7 +76,8 @@ E_FUNCTION E_REAL E_NAME(full_power)(E_REAL sum)
 
 #if !CELL_CPU_DOUBLE
 /* e^x of a number that is not below E_LOWEST, as 2^m twice: x = 2 m log 2 + r. So 2^m is normal wherever the
- * result is a number, and comes from the sum with E_MAGIC by one shift. What is too large for m keeps a large r. */
+ * result is a number, and comes from the sum with E_MAGIC by one shift. What is too large for m keeps a
+ * large r. */
 E_FUNCTION E_REAL E_NAME(twice)(E_REAL x)
 {
     const E_REAL biased = E_OF(E_MAGIC + E_BIAS);
