@@ -41,6 +41,9 @@ s5 --dtype f32 --lengths --reverse | 2,5,3,4
 mamba1 --dtype f16 | 2,3,5
 ../tests/constructs/constant_tables --dtype f32 | 2,3,24,3
 ../tests/constructs/made_where_read --dtype f64 | 2,3,20,17
+../tests/cpu/sums_with_rows --dtype f32 | 2,3,5 9,40,300 70,1,140
+linear_act --dtype f32 | 2,3,5,7 9,40,30,300
+rmsnorm --dtype f64 --lengths | 2,3,5 9,40,300
 ../tests/cpu/sum_at_place --dtype f32 | 2,3,5 2,9,3 3,9,2 1,4,20
 ../tests/cpu/sums_in_two_orders --dtype f64 | 2,3,4 1,2,7
 END
