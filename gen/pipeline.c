@@ -227,6 +227,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->reverse = from->reverse;
     to->lengths = from->lengths;
     to->packed = from->packed;
+    to->slots = from->slots;
     to->cell = from->cell ? intern(to, from->cell) : NULL;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
     to->library_dir = from->library_dir ? intern(to, from->library_dir) : NULL;

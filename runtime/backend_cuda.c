@@ -8,6 +8,10 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define HAS_RANGES 1
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +34,7 @@ typedef struct CudaDevice {
     cudaStream_t own;     /* blocking with respect to the legacy default stream */
     cudaStream_t capture; /* non-blocking, for recording only */
     cudaStream_t resume;  /* stream to go back to after a recording */
+    cudaStream_t copies; /* of cell_copy_begin; made by the first */
     cublasHandle_t blas;
     void *blas_workspace;
     cudaMemPool_t pool;
@@ -169,6 +174,8 @@ static void cuda_destroy(void *self) {
         cudaStreamDestroy(cuda->own);
     if (cuda->capture)
         cudaStreamDestroy(cuda->capture);
+    if (cuda->copies)
+        cudaStreamDestroy(cuda->copies);
     if (cuda->pool)
         cudaMemPoolDestroy(cuda->pool);
     cudaGetLastError();
@@ -313,6 +320,96 @@ static cell_status cuda_fill(void *self, void *to, int byte, size_t bytes, cell_
     return status == CELL_OK ? check(cudaMemsetAsync(to, byte, bytes, cuda->stream), "cannot fill", err)
                              : status;
 }
+
+static cell_status cuda_held(void *self, size_t *bytes, cell_error *err)
+{
+    CudaDevice *cuda = self;
+    uint64_t held = 0;
+    cell_status status = check(cudaMemPoolGetAttribute(cuda->pool, cudaMemPoolAttrReservedMemCurrent, &held),
+                               "memory pool", err);
+    *bytes = (size_t)held;
+    return status;
+}
+
+static cell_status cuda_trim(void *self, size_t keep, cell_error *err)
+{
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    return status == CELL_OK ? check(cudaMemPoolTrimTo(cuda->pool, keep), "memory pool", err) : status;
+}
+
+static cell_status cuda_alloc_pinned(void *self, void **pointer, size_t bytes, cell_error *err)
+{
+    cell_status status = use(self, err);
+    if (status != CELL_OK)
+        return status;
+    cudaError_t error = cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
+    if (error != cudaErrorMemoryAllocation)
+        return check(error, "cannot allocate pinned memory", err);
+    cudaGetLastError();
+    return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory: %zu bytes of pinned host memory", bytes);
+}
+
+static cell_status cuda_free_pinned(void *self, void *pointer, cell_error *err)
+{
+    cell_status status = use(self, err);
+    return status == CELL_OK ? check(cudaFreeHost(pointer), "cannot free pinned memory", err) : status;
+}
+
+/* What `next` gets from here on comes behind what `before` has. */
+static cell_status behind(cudaStream_t before, cudaStream_t next, cell_error *err)
+{
+    cudaEvent_t event;
+    cell_status status = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event", err);
+    if (status != CELL_OK)
+        return status;
+    status = check(cudaEventRecord(event, before), "event", err);
+    if (status == CELL_OK)
+        status = check(cudaStreamWaitEvent(next, event, 0), "the stream cannot wait", err);
+    cudaEventDestroy(event);
+    return status;
+}
+
+static cell_status cuda_copy_begin(void *self, void *to, const void *from, size_t bytes, cell_error *err)
+{
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    if (status == CELL_OK && !cuda->copies)
+        status = check(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking),
+                       "cannot create a stream", err);
+    if (status == CELL_OK)
+        status = behind(cuda->stream, cuda->copies, err);
+    if (status != CELL_OK)
+        return status;
+    return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->copies), "cannot copy", err);
+}
+
+static cell_status cuda_copy_join(void *self, cell_error *err)
+{
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    return status == CELL_OK && cuda->copies ? behind(cuda->copies, cuda->stream, err) : status;
+}
+
+static cell_status cuda_copy_wait(void *self, cell_error *err)
+{
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    return status == CELL_OK && cuda->copies
+               ? check(cudaStreamSynchronize(cuda->copies), "a copy failed", err)
+               : status;
+}
+
+#ifdef HAS_RANGES
+static void cuda_range(void *self, const char *name)
+{
+    (void)self;
+    if (name)
+        nvtxRangePushA(name);
+    else
+        nvtxRangePop();
+}
+#endif
 
 static cudaDataType_t cuda_type(cell_dtype dtype) {
     switch (dtype) {
@@ -718,6 +815,16 @@ const cell_backend *cell_cuda_backend(void) {
         .attribute = cuda_attribute,
         .resident = cuda_resident,
         .check_pointer = cuda_check_pointer,
+        .held = cuda_held,
+        .trim = cuda_trim,
+        .alloc_pinned = cuda_alloc_pinned,
+        .free_pinned = cuda_free_pinned,
+        .copy_begin = cuda_copy_begin,
+        .copy_join = cuda_copy_join,
+        .copy_wait = cuda_copy_wait,
+#ifdef HAS_RANGES
+        .range = cuda_range,
+#endif
         .graph_busy = cuda_graph_busy,
         .graph_begin = cuda_graph_begin,
         .graph_end = cuda_graph_end,

@@ -27,7 +27,9 @@ typedef struct Device {
     cell_blas_table blas;
     int number, device; /* the caller's and the driver's */
     cell_handle context, module;
-    cell_handle stream, own, capture, resume; /* as in backend_cuda.c */
+    cell_handle stream, own, capture, resume, copies; /* as in backend_cuda.c */
+    int (*range_push)(const char *name); /* of a library for profilers; NULL: there is none */
+    int (*range_pop)(void);
     cell_handle cublas, pool;
     void *blas_workspace;
     int sm_count, smem_max, capability;
@@ -195,6 +197,8 @@ static void driver_destroy(void *self) {
             d->cu.cuStreamDestroy_v2(d->own);
         if (d->capture)
             d->cu.cuStreamDestroy_v2(d->capture);
+        if (d->copies)
+            d->cu.cuStreamDestroy_v2(d->copies);
         if (d->pool)
             d->cu.cuMemPoolDestroy(d->pool);
         if (d->module)
@@ -224,6 +228,18 @@ static cell_status open_device(Device *d, cell_error *err) {
     return status == CELL_OK ? create_blas(d, err) : status;
 }
 
+/* Ranges are shown by the library that profilers bring, or that CELL_NVTX names. */
+static void open_ranges(Device *d)
+{
+    const char *own = getenv("CELL_NVTX");
+    void *library = dlopen(own && *own ? own : "libnvToolsExt.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return;
+    if (find(library, "nvtxRangePushA", &d->range_push, NULL) != CELL_OK ||
+        find(library, "nvtxRangePop", &d->range_pop, NULL) != CELL_OK)
+        d->range_push = NULL;
+}
+
 static cell_status driver_create(void **self, int device, cell_error *err) {
     Device *d = calloc(1, sizeof *d);
     *self = NULL;
@@ -235,6 +251,7 @@ static cell_status driver_create(void **self, int device, cell_error *err) {
         driver_destroy(d);
         return status;
     }
+    open_ranges(d);
     *self = d;
     return CELL_OK;
 }
@@ -336,6 +353,95 @@ static cell_status driver_put(void *self, void *to, const void *from, size_t byt
     if (capturing(d, d->stream))
         return driver_fill(self, to, 0, bytes, err);
     return check(d, d->cu.cuMemcpyHtoDAsync_v2(to, from, bytes, d->stream), "cannot copy", err);
+}
+
+static cell_status driver_held(void *self, size_t *bytes, cell_error *err)
+{
+    Device *d = self;
+    uint64_t held = 0;
+    cell_status status =
+        check(d, d->cu.cuMemPoolGetAttribute(d->pool, CELL_CU_POOL_HELD, &held), "memory pool", err);
+    *bytes = (size_t)held;
+    return status;
+}
+
+static cell_status driver_trim(void *self, size_t keep, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    return status == CELL_OK ? check(d, d->cu.cuMemPoolTrimTo(d->pool, keep), "memory pool", err) : status;
+}
+
+static cell_status driver_alloc_pinned(void *self, void **pointer, size_t bytes, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    if (status != CELL_OK)
+        return status;
+    int error = d->cu.cuMemHostAlloc(pointer, bytes, 0);
+    if (error != CELL_CU_OUT_OF_MEMORY)
+        return check(d, error, "cannot allocate pinned memory", err);
+    return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory: %zu bytes of pinned host memory", bytes);
+}
+
+static cell_status driver_free_pinned(void *self, void *pointer, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    return status == CELL_OK ? check(d, d->cu.cuMemFreeHost(pointer), "cannot free pinned memory", err)
+                             : status;
+}
+
+/* What `next` gets from here on comes behind what `before` has. */
+static cell_status behind(Device *d, cell_handle before, cell_handle next, cell_error *err)
+{
+    cell_handle event;
+    cell_status status = check(d, d->cu.cuEventCreate(&event, CELL_CU_EVENT_NO_TIMING), "event", err);
+    if (status != CELL_OK)
+        return status;
+    status = check(d, d->cu.cuEventRecord(event, before), "event", err);
+    if (status == CELL_OK)
+        status = check(d, d->cu.cuStreamWaitEvent(next, event, 0), "the stream cannot wait", err);
+    d->cu.cuEventDestroy_v2(event);
+    return status;
+}
+
+static cell_status driver_copy_begin(void *self, void *to, const void *from, size_t bytes, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    if (status == CELL_OK && !d->copies)
+        status = check(d, d->cu.cuStreamCreate(&d->copies, CELL_CU_STREAM_NON_BLOCKING),
+                       "cannot create a stream", err);
+    if (status == CELL_OK)
+        status = behind(d, d->stream, d->copies, err);
+    return status == CELL_OK ? check(d, d->cu.cuMemcpyAsync(to, from, bytes, d->copies), "cannot copy", err)
+                             : status;
+}
+
+static cell_status driver_copy_join(void *self, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    return status == CELL_OK && d->copies ? behind(d, d->copies, d->stream, err) : status;
+}
+
+static cell_status driver_copy_wait(void *self, cell_error *err)
+{
+    Device *d = self;
+    cell_status status = use(d, err);
+    return status == CELL_OK && d->copies
+               ? check(d, d->cu.cuStreamSynchronize(d->copies), "a copy failed", err)
+               : status;
+}
+
+static void driver_range(void *self, const char *name)
+{
+    const Device *d = self;
+    if (d->range_push && name)
+        d->range_push(name);
+    else if (d->range_push)
+        d->range_pop();
 }
 
 static int blas_type(cell_dtype dtype) {
@@ -685,6 +791,14 @@ static const cell_backend driver_backend = {
     .copy = driver_copy,
     .copy_rows = driver_copy_rows,
     .transfer = driver_transfer,
+    .held = driver_held,
+    .trim = driver_trim,
+    .alloc_pinned = driver_alloc_pinned,
+    .free_pinned = driver_free_pinned,
+    .copy_begin = driver_copy_begin,
+    .copy_join = driver_copy_join,
+    .copy_wait = driver_copy_wait,
+    .range = driver_range,
     .put = driver_put,
     .fill = driver_fill,
     .gemm = driver_gemm,

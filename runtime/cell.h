@@ -70,10 +70,11 @@ size_t cell_dtype_bytes(cell_dtype dtype);
  * the context. */
 cell_status cell_context_create(cell_context **ctx, cell_backend_kind backend, int device, char *message,
                                 size_t message_bytes);
-/* A context on GPU number `device` through the driver alone, whose kernels come from `image`: a cubin that holds them
- * under their names, such as NVRTC makes of a generated NAME.cu. Needs no CUDA toolkit, neither when this is compiled nor
- * now, and takes libraries that were built with --kernels-apart. cuBLAS is that of the process, or else CELL_CUBLAS, or
- * what the loader finds. With image NULL there are no kernels, only memory and products. */
+/* A context on GPU number `device` through the driver alone, whose kernels come from `image`: a cubin that
+ * holds them under their names, such as NVRTC makes of a generated NAME.cu. Needs no CUDA toolkit, neither
+ * when this is compiled nor now, and takes libraries that were built with --kernels-apart. cuBLAS is that
+ * of the process, or else CELL_CUBLAS, or what the loader finds. With image NULL there are no kernels, only
+ * memory and products. */
 cell_status cell_context_create_image(cell_context **ctx, int device, const void *image, char *message,
                                       size_t message_bytes);
 /* Waits for the context's work and frees what it owns; NULL is ignored. The caller's stream stays. */
@@ -116,6 +117,46 @@ cell_status cell_fp8_encode(cell_dtype type, int64_t count, int64_t block, const
 cell_status cell_fp8_decode(cell_dtype type, int64_t count, int64_t block, const uint8_t *codes,
                             const float *scales, float *values);
 
+/* Where a context's memory comes from, if not from the backend's pool: what cell_alloc gives, and the
+ * workspace of calls that bring none. On cuda it is the device's, and `stream` the cudaStream_t in whose
+ * order it is used; elsewhere NULL. */
+typedef struct cell_allocator {
+    void *user;
+    void *(*alloc)(void *user, size_t bytes, void *stream); /* at a multiple of 256; NULL: there is none */
+    void (*free)(void *user, void *pointer, size_t bytes, void *stream);
+} cell_allocator;
+
+/* From here on; NULL: the backend's pool again. The structure is copied. CELL_BAD_ARGUMENT while something is
+ * allocated: it goes back to where it came from. */
+cell_status cell_context_set_allocator(cell_context *ctx, const cell_allocator *allocator);
+
+typedef struct cell_pool_state {
+    size_t in_use; /* bytes that cell_alloc gave and cell_free has not got, and the context's workspace */
+    size_t most; /* the most there ever were, since the context began or cell_pool_forget_most */
+    size_t held; /* bytes that the backend's pool has from the device, in use or not; elsewhere in_use */
+    int64_t allocations; /* in use */
+} cell_pool_state;
+
+cell_status cell_pool_read(cell_context *ctx, cell_pool_state *state);
+cell_status cell_pool_forget_most(cell_context *ctx);
+/* Frees the context's workspace and the graphs that it has recorded, and gives back to the device what the
+ * pool holds and nobody uses, but for `keep` bytes. What was freed in stream order goes back when the
+ * stream is there: cell_synchronize before. */
+cell_status cell_pool_trim(cell_context *ctx, size_t keep);
+
+/* Host memory that a device reaches by itself, which asynchronous copies want; on host backends memory as
+ * any. Free it with cell_free_pinned on the same context. */
+cell_status cell_alloc_pinned(cell_context *ctx, void **pointer, size_t bytes);
+cell_status cell_free_pinned(cell_context *ctx, void *pointer);
+/* A copy beside the calls that come: it begins when what was issued before is done, and runs on a stream of
+ * its own. Neither memory may be touched until it is done. Between a device and the host it overlaps where
+ * the host's memory is pinned. */
+cell_status cell_copy_begin(cell_context *ctx, void *to, const void *from, size_t bytes);
+/* Calls from here on wait for the copies that were begun; the caller does not. */
+cell_status cell_copy_join(cell_context *ctx);
+/* The caller waits for them. */
+cell_status cell_copy_wait(cell_context *ctx);
+
 /* A matrix, or a batch of them, in backend memory. Strides count elements; element (i,j) of matrix b is
  * data[b*batch_stride + i*row_stride + j*col_stride]. To transpose, exchange the strides. */
 typedef struct cell_matrix {
@@ -124,12 +165,13 @@ typedef struct cell_matrix {
     int64_t row_stride, col_stride, batch_stride;
 } cell_matrix;
 
-/* C[m,n] = alpha * A[m,k] B[k,n] + beta * C, for each of `batch` matrices. A and B have one dtype; C has the
- * same or, where theirs is bf16 or f16, f32. Sums are kept in f32, for f64 in f64 (never TF32). Any size may
- * be 0: k = 0 leaves beta * C, and so does alpha = 0, which does not read A and B. beta = 0 does not read C.
- * The matrices of C must not overlap each other or A or B. On cuda one of the two strides of each matrix must
- * be 1 (or its extent be 1), else CELL_UNSUPPORTED and nothing is written; the host takes any, and computes by
- * the CBLAS that the loader finds, or that CELL_BLAS names (none: by own code, as where there is none). */
+/* C[m,n] = alpha * A[m,k] B[k,n] + beta * C, for each of `batch` matrices. A and B have one dtype; C has
+ * the same or, where theirs is bf16 or f16, f32. Sums are kept in f32, for f64 in f64 (never TF32). Any
+ * size may be 0: k = 0 leaves beta * C, and so does alpha = 0, which does not read A and B. beta = 0 does
+ * not read C. The matrices of C must not overlap each other or A or B. On cuda one of the two strides of
+ * each matrix must be 1 (or its extent be 1), else CELL_UNSUPPORTED and nothing is written; the host takes
+ * any, and computes by the CBLAS that the loader finds, or that CELL_BLAS names (none: by own code, as
+ * where there is none). */
 cell_status cell_gemm(cell_context *ctx, int64_t m, int64_t n, int64_t k, int64_t batch, double alpha,
                       const cell_matrix *a, const cell_matrix *b, double beta, const cell_matrix *c);
 

@@ -54,8 +54,8 @@ typedef struct cell_gemm_call {
 
 #define CELL_MAX_STRANDED 16 /* kernels of a loop in strands */
 
-/* Turns from, from + step, ... before `to` of n launches, whose items are in `strands` equal parts; args.t is the
- * turn. */
+/* Turns from, from + step, ... before `to` of n launches, whose items are in `strands` equal parts; args.t
+ * is the turn. */
 typedef struct cell_strands {
     const cell_launch *launches;
     int n;
@@ -89,8 +89,8 @@ typedef struct cell_backend {
     cell_status (*transfer)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     /* The same, of rows apart; NULL: they are copied one by one. */
     cell_status (*copy_rows)(void *self, const cell_rows *rows, cell_error *err);
-    /* A few bytes of host memory, which the caller may change at once, in stream order; zeros where the stream is
-     * being captured. NULL: not possible. */
+    /* A few bytes of host memory, which the caller may change at once, in stream order; zeros where the
+     * stream is being captured. NULL: not possible. */
     cell_status (*put)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
@@ -101,11 +101,24 @@ typedef struct cell_backend {
     /* Called for every kernel of a call before any work is issued: can it run here? May be NULL. */
     cell_status (*prepare)(void *self, const cell_kernel *kernel, size_t smem, cell_error *err);
     int64_t (*attribute)(void *self, int attribute); /* CELL_ATTR_* */
-    /* Blocks that the whole device holds at once; 0 where it cannot run them, or its code admits no block of so many threads. */
+    /* Blocks that the whole device holds at once; 0 where it cannot run them, or its code admits no block
+     * of so many threads. */
     cell_status (*resident)(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                             cell_error *err);
     /* Is the pointer usable on this device? NULL: always. */
     cell_status (*check_pointer)(void *self, const void *pointer, const char *what, cell_error *err);
+    /* Bytes that the pool has from the device, and back to it but for `keep`. NULL: there is no pool. */
+    cell_status (*held)(void *self, size_t *bytes, cell_error *err);
+    cell_status (*trim)(void *self, size_t keep, cell_error *err);
+    /* Pinned memory, and copies on a stream of their own (cell_copy_begin). NULL: host memory, at once. */
+    cell_status (*alloc_pinned)(void *self, void **pointer, size_t bytes, cell_error *err);
+    cell_status (*free_pinned)(void *self, void *pointer, cell_error *err);
+    cell_status (*copy_begin)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
+    cell_status (*copy_join)(void *self, cell_error *err);
+    cell_status (*copy_wait)(void *self, cell_error *err);
+    /* What a profiler shows around the work that is issued: a name opens a range, NULL closes it. NULL: no
+     * such. */
+    void (*range)(void *self, const char *name);
     /* Graphs, all NULL where there are none. Between begin and end, work is recorded, not run. graph_end
      * gives NULL and a status when recording failed. graph_busy: does the caller capture the stream already?
      */

@@ -19,7 +19,8 @@ typedef int32_t cell_int32;
 
 enum {
     CELL_KERNEL_ACCUMULATE = 1, /* gradients are added to what the caller's buffers hold */
-    CELL_KERNEL_SAVE = 2        /* forward with a reserve: what backward needs is to be stored */
+    CELL_KERNEL_SAVE = 2, /* forward with a reserve: what backward needs is to be stored */
+    CELL_KERNEL_BF16_STATES = 4 /* with `slots`: the states' rows are of bf16 */
 };
 
 typedef struct cell_kernel_args {
@@ -28,6 +29,9 @@ typedef struct cell_kernel_args {
     cell_int64 t;                    /* the operation's time expression, else the innermost loop's variable */
     cell_int32 flags;                /* CELL_KERNEL_* */
     cell_int32 reserved;
+    /* NULL: sequence b has row b of the states. Else the rows that are read, [B], and behind them those
+     * that are written. */
+    const cell_int32 *slots;
 } cell_kernel_args;
 
 /* A kernel for the CPU: items [first, end) of those that the launch has, with scratch memory of the thread

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 7
+#define CELL_PLAN_VERSION 8
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -252,6 +252,7 @@ typedef struct cell_kernel {
      * place in them. smem: bytes of scratch memory. */
     const cell_cpu_fn *const *code;
     int32_t number;
+    int32_t slots; /* 1: it finds the rows of states by args.slots */
 } cell_kernel;
 
 /* A condition on the sizes that the compiler could not prove: value >= 0, else the call fails. */
@@ -310,6 +311,10 @@ typedef struct cell_desc {
     int32_t total; /* of packed sequences: the size that says how many rows they have; 0: others */
     const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
     const struct cell_desc *cpu; /* the same with plans and kernels for the CPU; NULL: there are none */
+    const char *program; /* what the cell computes, as a hash; NULL: not said */
+    int32_t counts_steps; /* 1: a call that continues another must say t0 */
+    int32_t take,
+        put; /* 1 + index of the kernels that bring rows of states into a dense array, and back; 0: none */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

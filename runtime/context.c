@@ -199,21 +199,24 @@ void cell_context_destroy(cell_context *ctx) {
     if (is_inherited(ctx)) { /* what the device holds is the parent's */
         for (int i = 0; i < CELL_GRAPH_CACHE; i++)
             free(ctx->graphs[i].key);
+        free(ctx->allocations);
         free(ctx);
         return;
     }
     ctx->backend->sync(ctx->self, NULL);
     cell_graphs_clear(ctx);
     if (ctx->workspace)
-        ctx->backend->free(ctx->self, ctx->workspace, NULL);
+        cell_memory_give(ctx, ctx->workspace, NULL);
     ctx->backend->destroy(ctx->self);
+    free(ctx->allocations);
     free(ctx);
 }
 
-static cell_status drop_workspace(cell_context *ctx) {
+cell_status cell_drop_workspace(cell_context *ctx)
+{
     cell_status status = CELL_OK;
     if (ctx->workspace)
-        status = ctx->backend->free(ctx->self, ctx->workspace, &ctx->error);
+        status = cell_memory_give(ctx, ctx->workspace, &ctx->error);
     ctx->workspace = NULL;
     ctx->workspace_bytes = 0;
     return status;
@@ -226,9 +229,9 @@ cell_status cell_context_workspace(cell_context *ctx, size_t bytes) {
         return cell_fail(
             &ctx->error, CELL_UNSUPPORTED,
             "the stream is being captured: give a workspace of %zu bytes, or make one call before", bytes);
-    cell_status status = drop_workspace(ctx);
+    cell_status status = cell_drop_workspace(ctx);
     if (status == CELL_OK)
-        status = ctx->backend->alloc(ctx->self, &ctx->workspace, bytes, &ctx->error);
+        status = cell_memory_take(ctx, &ctx->workspace, bytes);
     if (status == CELL_OK)
         ctx->workspace_bytes = bytes;
     return status;
@@ -238,7 +241,7 @@ cell_status cell_context_set_stream(cell_context *ctx, void *stream) {
     cell_status status = cell_context_check(ctx);
     if (status != CELL_OK || stream == ctx->stream)
         return status;
-    status = drop_workspace(ctx); /* it goes back in the order of the old stream */
+    status = cell_drop_workspace(ctx); /* it goes back in the order of the old stream */
     if (status == CELL_OK)
         status = ctx->backend->set_stream(ctx->self, stream, &ctx->error);
     if (status == CELL_OK)
@@ -276,23 +279,6 @@ cell_backend_kind cell_backend_of(const cell_context *ctx) {
 cell_status cell_synchronize(cell_context *ctx) {
     cell_status status = cell_context_check(ctx);
     return status == CELL_OK ? ctx->backend->sync(ctx->self, &ctx->error) : status;
-}
-
-cell_status cell_alloc(cell_context *ctx, void **pointer, size_t bytes) {
-    cell_status status = cell_context_check(ctx);
-    if (status != CELL_OK)
-        return status;
-    if (!pointer)
-        return cell_fail(&ctx->error, CELL_NULL_POINTER, "cell_alloc: the place for the pointer is null");
-    *pointer = NULL;
-    return bytes ? ctx->backend->alloc(ctx->self, pointer, bytes, &ctx->error) : CELL_OK;
-}
-
-cell_status cell_free(cell_context *ctx, void *pointer) {
-    cell_status status = cell_context_check(ctx);
-    if (status != CELL_OK || !pointer)
-        return status;
-    return ctx->backend->free(ctx->self, pointer, &ctx->error);
 }
 
 cell_status cell_copy(cell_context *ctx, void *to, const void *from, size_t bytes) {

@@ -55,6 +55,12 @@ typedef struct cell_known_pieces {
     cell_pieces pieces;
 } cell_known_pieces;
 
+/* What is allocated: open addressing, at most half full. */
+typedef struct cell_allocation {
+    void *pointer; /* NULL: free */
+    size_t bytes;
+} cell_allocation;
+
 struct cell_context {
     const void *owner; /* which copy of the runtime made it, see cell_context_check */
     const cell_backend *backend;
@@ -73,7 +79,18 @@ struct cell_context {
     int graph_warned; /* a failed capture was reported */
     const cell_desc *said[64]; /* plans of which it was said how they run: in less memory, on the CPU */
     int n_said;
+    cell_allocator allocator; /* alloc NULL: the backend's */
+    cell_allocation *allocations;
+    size_t room; /* of the table: a power of two, or 0 */
+    int64_t n_allocations;
+    size_t in_use, most;
 };
+
+/* Memory by the context's allocator, counted. Of a context that is destroyed, take back all. */
+cell_status cell_memory_take(cell_context *ctx, void **pointer, size_t bytes);
+cell_status cell_memory_give(cell_context *ctx, void *pointer, cell_error *err);
+/* Gives the workspace back. */
+cell_status cell_drop_workspace(cell_context *ctx);
 
 /* CELL_OK if ctx is a context of this copy of the runtime. */
 cell_status cell_context_check(cell_context *ctx);

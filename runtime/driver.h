@@ -46,6 +46,7 @@ enum {
     CELL_CU_EVENT_NO_TIMING = 2,
     CELL_CU_CAPTURE_RELAXED = 2,
     CELL_CU_POOL_RELEASE_THRESHOLD = 4,
+    CELL_CU_POOL_HELD = 5, /* CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT */
     CELL_CU_ALLOCATION_PINNED = 1,
     CELL_CU_LOCATION_DEVICE = 1,
     CELL_CU_POINTER_MEMORY_TYPE = 2,
@@ -122,6 +123,10 @@ typedef struct cell_cu_rows { /* CUDA_MEMCPY2D */
     F(cuGraphExecDestroy, (cell_handle ready))                                                               \
     F(cuMemPoolCreate, (cell_handle * pool, const cell_cu_pool *props))                                      \
     F(cuMemPoolSetAttribute, (cell_handle pool, int attribute, void *value))                                 \
+    F(cuMemPoolGetAttribute, (cell_handle pool, int attribute, void *value))                                 \
+    F(cuMemPoolTrimTo, (cell_handle pool, size_t keep))                                                      \
+    F(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags))                                        \
+    F(cuMemFreeHost, (void *pointer))                                                                        \
     F(cuMemPoolDestroy, (cell_handle pool))                                                                  \
     F(cuMemAlloc_v2, (void **pointer, size_t bytes))                                                         \
     F(cuMemFree_v2, (void *pointer))                                                                         \

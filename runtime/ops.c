@@ -229,6 +229,7 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
     for (int i = 0; i < run->desc->n_sizes; i++)
         args->size[i] = run->sizes[i];
     args->flags = run->flags;
+    args->slots = run->slots ? run->slots->rows : NULL;
     return cell_run_eval(run, kernel->t, run->n_loops ? run->loop[run->n_loops - 1] : 0, &args->t);
 }
 
@@ -510,7 +511,12 @@ static cell_status run_one(cell_run *run, int at) {
         return run_list(run, at);
     if (aloud)
         timespec_get(&start, TIME_UTC);
+    const cell_backend *shows = run->text ? NULL : run->ctx->backend;
+    if (shows && shows->range)
+        shows->range(run->ctx->self, op->name);
     cell_status status = run_simple(run, op);
+    if (shows && shows->range)
+        shows->range(run->ctx->self, NULL);
     if (status == CELL_OK && aloud)
         status = finish_aloud(run, op, at, &start);
     if (run->text)

@@ -317,7 +317,8 @@ static cell_status check_call(cell_context *ctx, const cell_desc *desc, const Di
 
 static cell_status run_plan(cell_context *ctx, const cell_desc *desc, const Direction *direction,
                             const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
-                            size_t workspace) {
+                            size_t workspace, const cell_slots *slots)
+{
     cell_memory mine = *memory;
     if (workspace > 0 && !mine.workspace) {
         cell_status status = cell_context_workspace(ctx, workspace);
@@ -326,17 +327,19 @@ static cell_status run_plan(cell_context *ctx, const cell_desc *desc, const Dire
         mine.workspace = ctx->workspace;
     }
     int saving = mine.reserve != NULL || direction->needs_reserve;
-    cell_run run = {.ctx = ctx,
-                    .desc = desc,
-                    .plan = direction->plan,
-                    .sizes = sizes,
-                    .args = args,
-                    .list = direction->list,
-                    .n_args = direction->n_list,
-                    .saving = saving,
-                    .memory = &mine,
-                    .err = &ctx->error};
-    run.flags = (flags & CELL_ACCUMULATE ? CELL_KERNEL_ACCUMULATE : 0) | (saving ? CELL_KERNEL_SAVE : 0);
+    cell_run run = { .ctx = ctx,
+                     .desc = desc,
+                     .plan = direction->plan,
+                     .sizes = sizes,
+                     .args = args,
+                     .list = direction->list,
+                     .n_args = direction->n_list,
+                     .saving = saving,
+                     .memory = &mine,
+                     .slots = slots,
+                     .err = &ctx->error };
+    run.flags = (flags & CELL_ACCUMULATE ? CELL_KERNEL_ACCUMULATE : 0) | (saving ? CELL_KERNEL_SAVE : 0) |
+                (slots && slots->bf16 ? CELL_KERNEL_BF16_STATES : 0);
     cell_status status = cell_layout_workspace(&run, &workspace);
     if (status == CELL_OK)
         status = cell_layout_bind(&run);
@@ -357,7 +360,9 @@ static cell_status run_reference(cell_context *ctx, const cell_desc *desc, const
 }
 
 static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
-                                 void *const *args, const cell_memory *memory, int flags) {
+                                 void *const *args, const cell_memory *memory, int flags,
+                                 const cell_slots *slots)
+{
     size_t need[2];
     cell_status status = cell_context_check(ctx);
     if (status == CELL_OK)
@@ -371,10 +376,17 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
     status = check_call(ctx, desc, &direction, sizes, args, memory, flags, need);
     if (status != CELL_OK)
         return status;
+    void (*range)(void *, const char *) = ctx->backend->range;
+    if (range) {
+        range(ctx->self, desc->key);
+        range(ctx->self, direction.name);
+    }
     if (is_reference(ctx, desc))
         status = run_reference(ctx, desc, &direction, sizes, args, memory, flags);
     else
-        status = run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);
+        status = run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0], slots);
+    for (int i = 0; range && i < 2; i++)
+        range(ctx->self, NULL);
     if (which != 'f' || !memory->reserve || need[1] == 0)
         return status;
     cell_status marked = cell_reserve_mark(ctx, desc, sizes, memory->reserve, status == CELL_OK, NULL);
@@ -388,7 +400,7 @@ cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int
     if (flags & CELL_RECOMPUTE)
         status = cell_run_recompute(ctx, desc, 0, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
     return status == CELL_OK && whole
-               ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE)
+               ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE, NULL)
                : status;
 }
 
@@ -399,13 +411,43 @@ cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const in
     if (flags & CELL_RECOMPUTE)
         status = cell_run_recompute(ctx, desc, 1, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
     return status == CELL_OK && whole
-               ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE)
+               ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE, NULL)
                : status;
 }
 
 cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
                           const cell_memory *memory, int flags) {
-    return run_direction(ctx, desc, 's', sizes, args, memory, flags);
+    return run_direction(ctx, desc, 's', sizes, args, memory, flags, NULL);
+}
+
+cell_status cell_run_slots(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
+                           void *const *args, const cell_slots *slots)
+{
+    return run_direction(ctx, desc, which, sizes, args, NULL, 0, slots);
+}
+
+static int is_state(const cell_desc *desc, const cell_plan *plan, const cell_arg *list, const cell_ref *ref)
+{
+    const cell_buffer *buffer = &plan->buffers[ref->buffer];
+    int of_call = buffer->origin == CELL_FROM_ARG || buffer->origin == CELL_FROM_ARG_OR_WORKSPACE;
+    return of_call && desc->tensors[list[buffer->index].tensor].kind == CELL_STATE;
+}
+
+int cell_slots_reach(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes)
+{
+    desc = for_call(ctx, desc, sizes);
+    Direction direction = direction_of(desc, which);
+    if (is_reference(ctx, desc) || !direction.plan)
+        return 0;
+    for (int i = 0; i < direction.plan->n_ops; i++) {
+        const cell_op *op = &direction.plan->ops[i];
+        const cell_ref *ref;
+        int finds = op->kind == CELL_OP_KERNEL && desc->kernels[op->u.kernel.kernel].slots;
+        for (int k = 0; (ref = cell_op_ref(op, k)); k++)
+            if (!finds && is_state(desc, direction.plan, direction.list, ref))
+                return 0;
+    }
+    return 1;
 }
 
 static int has_binding(const cell_desc *desc, const cell_binding *wanted) {

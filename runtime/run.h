@@ -17,6 +17,12 @@ void cell_text_add(cell_text *text, const char *format, ...)
 #endif
     ;
 
+/* Which rows of the states' arrays sequences read and write: [2][B] in the backend's memory. */
+typedef struct cell_slots {
+    const int32_t *rows;
+    int bf16; /* what the rows are of, else of the states' own type */
+} cell_slots;
+
 typedef struct cell_run {
     cell_context *ctx; /* NULL when printing */
     const cell_desc *desc;
@@ -33,6 +39,7 @@ typedef struct cell_run {
     int64_t loop[CELL_MAX_LOOPS];
     int n_loops;
     int recording;   /* inside a graph capture */
+    const cell_slots *slots; /* NULL: sequence b has row b of the states */
     cell_text *text; /* print instead of running */
     cell_error *err;
 } cell_run;
@@ -45,6 +52,12 @@ cell_status cell_layout_workspace(cell_run *run, size_t *bytes);
 cell_status cell_layout_reserve(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                 int64_t *offsets, size_t *bytes, cell_error *err);
 cell_status cell_layout_bind(cell_run *run);
+
+/* A call of the direction 'f' or 's' without a reserve, whose states are rows. It must reach them: */
+cell_status cell_run_slots(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
+                           void *const *args, const cell_slots *slots);
+/* Do all operations of that call which touch states find rows? */
+int cell_slots_reach(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes);
 
 /* Runs operations [first, first + count) of the plan. */
 cell_status cell_run_ops(cell_run *run, int first, int count);

@@ -81,7 +81,7 @@ static bool names_cell(const Ast *ast, const char *word)
         cells++;
     }
     return cells > 1 && *word && !strchr(word, '=') && strcmp(word, "reverse") != 0 &&
-           strcmp(word, "lengths") != 0 && strcmp(word, "packed") != 0;
+           strcmp(word, "lengths") != 0 && strcmp(word, "packed") != 0 && strcmp(word, "slots") != 0;
 }
 
 static bool is_compile_option(const char *name)
@@ -102,8 +102,11 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
         return options_compile(&build_help, c, "--lengths", NULL);
     if (strcmp(text, "packed") == 0)
         return options_compile(&build_help, c, "--packed", NULL);
+    if (strcmp(text, "slots") == 0)
+        return options_compile(&build_help, c, "--slots", NULL);
     if (!eq)
-        return usage_error(&build_help, "expected NAME=VALUE, reverse, lengths or packed after ':', not '%s'",
+        return usage_error(&build_help,
+                           "expected NAME=VALUE, reverse, lengths, packed or slots after ':', not '%s'",
                            text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
     if (strncmp(name, "dtype.", 6) == 0)

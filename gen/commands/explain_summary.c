@@ -245,6 +245,23 @@ const char *explain_cpu(const Module *lowered, const CpuChoice *x)
     return words;
 }
 
+/* How a session's states come into a step. The runtime asks the launch plan itself (cell_slots_reach). */
+static const char *sessions_words(const Explain *e)
+{
+    bool walks = strcmp(e->p->schedule->name, "tile") == 0, any = false;
+    for (TensorId t = 0; t < e->m->tensors.len; t++) {
+        const Tensor *x = &e->m->tensors.data[t];
+        walks &= x->kind != T_HISTORY;
+        any |= x->kind == T_STATE || x->kind == T_HISTORY;
+    }
+    if (!any)
+        return "there are no states";
+    return walks ? "states are rows, which the step's kernels find, as they are or in bf16; kept in int8, a "
+                   "kernel in front of "
+                   "the step brings them and one behind it takes them back"
+                 : "states are rows, which a kernel in front of the step brings and one behind it takes back";
+}
+
 static Table summary_of(const Explain *e, const Module *lowered)
 {
     Table t = { 0 };
@@ -257,6 +274,8 @@ static Table summary_of(const Explain *e, const Module *lowered)
     put_stay(e, lowered, sums, &t);
     const CpuChoice cpu = cpu_choice(lowered, e->m->name);
     table_row(e->c, &t, "on a CPU", explain_cpu(lowered, &cpu), NULL);
+    if (e->m->c->slots)
+        table_row(e->c, &t, "sessions", sessions_words(e), NULL);
     if (at_once)
         table_row(e->c, &t, "in parallel", at_once, NULL);
     if (by_step)

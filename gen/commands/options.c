@@ -32,6 +32,7 @@ enum {
     C_REVERSE,
     C_LENGTHS,
     C_PACKED,
+    C_SLOTS,
     C_IMPORT,
     C_SOURCES,
     C_DIAGNOSTICS,
@@ -53,6 +54,7 @@ static const OptionSpec compile_table[] = {
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--packed", NULL, OPT_FLAG, NULL,
       "sequences follow one another without padding, and cu_seqlens says where" },
+    { "--slots", NULL, OPT_FLAG, NULL, "kernels for stores of sessions, which find states in rows" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--sources", "FILE", OPT_STRING, NULL,
       "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
@@ -308,6 +310,7 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         c->lengths = true;
         return -1;
     case C_PACKED: c->packed = true; return -1;
+    case C_SLOTS: c->slots = true; return -1;
     case C_IMPORT:
         if (texts_closed(c))
             return usage_error(help, "--import-dir and --sources exclude each other");

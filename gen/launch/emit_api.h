@@ -13,6 +13,7 @@ const char *api_type(const Tensor *t);                            /* of an eleme
 const char *api_dtype(Dtype t);                                   /* "bf16" */
 const char *api_shape(const Module *m, TensorId t);               /* "[B, T, 4*N]" */
 bool api_written(const Module *m, CallArg a);
+bool api_counts_steps(const Module *m); /* must a call that continues another say t0? */
 const char *api_key(const Module *m);                             /* "e79:N=64,bias=input,dtype=bf16" */
 
 #endif

@@ -251,6 +251,25 @@ static void print_intro(const Module *m, Buf *out)
     buf_f(out, " */\n");
 }
 
+static void print_sessions(const Module *m, Buf *out)
+{
+    const char *n = m->name;
+    buf_f(out,
+          "/* Sessions (cell_sessions.h): a store of them, of whose sizes B, T and t0 do not count; a step "
+          "of n of\n"
+          " * them, and T steps of each. States in the arguments are ignored. */\n"
+          "cell_status %s_sessions(cell_context *ctx, const %s_sizes *sizes, const cell_sessions_options "
+          "*options,\n"
+          "                        cell_sessions **store);\n"
+          "cell_status %s_sessions_step(cell_sessions *store, const int32_t *sessions, int64_t n, const "
+          "%s_step_args "
+          "*args);\n"
+          "cell_status %s_sessions_prefill(cell_sessions *store, const int32_t *sessions, int64_t n, int64_t "
+          "T,\n"
+          "                                const %s_step_args *args);\n\n",
+          n, n, n, n, n, n);
+}
+
 static void print_prototypes(const Module *m, Buf *out)
 {
     const char *n = m->name;
@@ -279,6 +298,8 @@ static void print_prototypes(const Module *m, Buf *out)
               n, n, n);
     buf_f(out, "cell_status %s_step(cell_context *ctx, const %s_sizes *sizes, const %s_step_args *args);\n\n",
           n, n, n);
+    if (m->c->slots)
+        print_sessions(m, out);
     buf_f(out, "/* The tables behind them, for bindings (cell_plan.h). */\nstruct cell_desc;\n"
                "const struct cell_desc *%s_instance(void);\n\n", n);
 }
@@ -289,8 +310,8 @@ void emit_header(const Module *m, Buf *out)
     Buf text = { .arena = m->arena };
     print_intro(m, &text);
     buf_f(&text,
-          "#ifndef %s\n#define %s\n\n#include <stddef.h>\n#include <stdint.h>\n\n#include \"cell.h\"\n\n",
-          guard, guard);
+          "#ifndef %s\n#define %s\n\n#include <stddef.h>\n#include <stdint.h>\n\n#include \"cell.h\"\n%s\n",
+          guard, guard, m->c->slots ? "#include \"cell_sessions.h\"\n" : "");
     buf_f(&text, "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n");
     print_sizes(m, &text);
     print_forward_args(m, &text);

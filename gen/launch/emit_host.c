@@ -415,6 +415,12 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .total = %d,\n", rows_of_packed(m));
     if (h->domains)
         buf_f(out, "    .domains = domains,\n");
+    if (m->c->program)
+        buf_f(out, "    .program = \"%s\",\n", m->c->program);
+    if (api_counts_steps(m))
+        buf_f(out, "    .counts_steps = 1,\n");
+    if (plan->take)
+        buf_f(out, "    .take = %d,\n    .put = %d,\n", plan->take, plan->put);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
@@ -450,6 +456,35 @@ static void print_entry(Host *h, const char *entry, const ApiMembers *members, b
           reserve ? "args->reserve, args->reserve_bytes" : "NULL, 0");
     buf_f(out, "    return cell_run_%s(ctx, &description, n, list, &memory, %s);\n}\n\n", entry,
           reserve ? "args->flags" : "0");
+}
+
+/* The functions of a store of sessions. */
+static void print_session_calls(Host *h, const ApiMembers *members)
+{
+    const char *n = h->m->name;
+    Buf *out = h->out;
+    buf_f(out,
+          "cell_status %s_sessions(cell_context *ctx, const %s_sizes *sizes, const cell_sessions_options "
+          "*options,\n"
+          "        cell_sessions **store)\n{\n    if (!sizes)\n"
+          "        return cell_sessions_create(ctx, &description, NULL, options, store);\n",
+          n, n);
+    print_size_array(h, "1");
+    buf_f(out, "    return cell_sessions_create(ctx, &description, n, options, store);\n}\n\n");
+    for (int fill = 0; fill < 2; fill++) {
+        const char *call = fill ? "prefill" : "step", *T = fill ? ", int64_t T" : "",
+                   *steps = fill ? ", T" : "";
+        buf_f(out,
+              "cell_status %s_sessions_%s(cell_sessions *store, const int32_t *sessions, int64_t n%s,\n"
+              "        const %s_step_args *args)\n{\n"
+              "    if (!args)\n        return cell_sessions_%s(store, sessions, n%s, NULL);\n"
+              "    void *const list[] = {\n",
+              n, call, T, n, call, steps);
+        for (int i = 0; i < members->args.len; i++)
+            buf_f(out, "        %sargs->%s,\n", api_written(h->m, members->args.data[i]) ? "" : "(void *)",
+                  members->name[i]);
+        buf_f(out, "    };\n    return cell_sessions_%s(store, sessions, n%s, list);\n}\n\n", call, steps);
+    }
 }
 
 static void print_bytes(Host *h, const char *what)
@@ -493,6 +528,8 @@ static void print_entries(Host *h)
     if (m->has_grad)
         print_entry(h, "backward", &bwd, true);
     print_entry(h, "step", &fwd, false);
+    if (m->c->slots)
+        print_session_calls(h, &fwd);
     buf_f(h->out, "const struct cell_desc *%s_instance(void) { return &description; }\n", m->name);
 }
 

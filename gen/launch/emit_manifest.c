@@ -103,7 +103,7 @@ static bool uses_number(const IxExpr *e)
 }
 
 /* Whether a call that continues another must know how many steps that one has done. */
-static bool counts_steps(const Module *m)
+bool api_counts_steps(const Module *m)
 {
     for (TensorId t = 0; t < m->tensors.len; t++)
         if (m->tensors.data[t].grows)
@@ -257,7 +257,7 @@ void emit_manifest(const Module *m, Buf *out)
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);
-    if (counts_steps(m))
+    if (api_counts_steps(m))
         buf_f(out, "  \"counts_steps\": true,\n");
     json_tensors(m, out);
     json_args(m, out, "forward", &fwd);

@@ -127,6 +127,8 @@ static void print_row(Print *e, const Group *g, const char *name, int threads, i
     print_block(e, g, odd, smem);
     if (g->kind == G_WALK && g->walk->cluster > 1)
         buf_f(&e->table, ", .cluster = %d", g->walk->cluster);
+    if (g->kind == G_WALK && e->pr->dir == FORWARD && e->p->m->c->slots)
+        buf_f(&e->table, ", .slots = 1");
     buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
 }
 

@@ -278,6 +278,28 @@ void emit_directions(Print *e, int *n_reserve)
     print_direction(e, BACKWARD);
 }
 
+/* Kernels that bring rows of states into the arrays of a call, and back: any plan's calls take them. */
+static void print_rows_kernels(Print *e, HostPlan *plan, Buf *cuda)
+{
+    enum { THREADS = 256 };
+    static const char *const what[] = { "take", "put" };
+    int *number[] = { &plan->take, &plan->put };
+    Module *m = e->p->m;
+    bool any = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        any |= m->tensors.data[t].kind == T_STATE || m->tensors.data[t].kind == T_HISTORY;
+    for (int k = 0; k < 2 && any && m->c->slots && !*e->tag; k++) {
+        const char *name = intern_f(m->c, "%s_rows_%s", m->name, what[k]);
+        buf_f(cuda,
+              "extern \"C\" __global__ void __launch_bounds__(%d)\n%s(const __grid_constant__ "
+              "cell_kernel_args args)\n"
+              "{\n    cell_slots_%s(args);\n}\n\n",
+              THREADS, name, what[k]);
+        *number[k] = emit_kernel_number(e, name) + 1;
+        buf_f(&e->table, ", .threads = %d },\n", THREADS);
+    }
+}
+
 /* The kernels of one plan, and its tables, whose names begin with `tag`. */
 static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 {
@@ -296,12 +318,16 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, form_takes_call(p))
                         : p->smaller          ? emit_expr(&e, form_device_runs(p))
                                               : NULL;
+    HostPlan plan = { 0 };
+    print_rows_kernels(&e, &plan, cuda);
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);
     buf_f(host, "\n%s", tables.data);
     buf_f(host, "static const cell_kernel %skernel_table[] = {\n%s};\n\n", tag, e.table.data ? e.table.data : "");
-    return (HostPlan){ .forward = intern_f(m->c, "%sforward_plan", tag),
+    return (HostPlan){ .take = plan.take,
+                       .put = plan.put,
+                       .forward = intern_f(m->c, "%sforward_plan", tag),
                        .backward = intern_f(m->c, "%sbackward_plan", tag),
                        .kernels = intern_f(m->c, "%skernel_table", tag),
                        .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,

@@ -15,6 +15,7 @@ struct HostPlan {
     const char *forward, *backward, *step;    /* names of cell_plan objects, NULL: none */
     const char *kernels, *reserve;            /* names of arrays, NULL: none */
     int n_kernels, n_reserve;
+    int take, put; /* 1 + the kernels that bring rows of states into a call, and back */
     int64_t block_memory;                     /* the most shared memory that a block takes */
     const char *how;                          /* schedule and interval, in words */
     const HostPlan *smaller;                  /* for devices that cannot run this one, or NULL */

@@ -104,6 +104,13 @@ def decode(codes, scales):
     return decode(codes, scales)
 
 
+def __getattr__(name):
+    if name == "Sessions":                    # which is for PyTorch
+        from .sessions import Sessions
+        return Sessions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def load_ipython_extension(shell):
     from .magic import register
     register(shell)

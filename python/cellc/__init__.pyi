@@ -14,6 +14,7 @@ from .errors import ShapeError as ShapeError
 from .errors import SpecError as SpecError
 from .errors import TypeMismatch as TypeMismatch
 from .module import Cell, Op
+from .sessions import Sessions as Sessions
 from .with_jax import JaxCell
 from .with_numpy import NumpyCell
 

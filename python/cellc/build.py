@@ -118,10 +118,11 @@ def build(given, options, framework, gpus, make):
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.digest, spec.cell,
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
                options["lengths"], options["packed"], options["products"], [found.text for found in tuned], by,
-               nvrtc.version() if by == "nvrtc" else os.path.realpath(compiler.nvcc()) if by else None, plain]
+               nvrtc.version() if by == "nvrtc" else os.path.realpath(compiler.nvcc()) if by else None, plain,
+               *(["slots"] if options.get("slots") else [])]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
-    words += [word for word in ("reverse", "lengths", "packed") if options[word]]
+    words += [word for word in ("reverse", "lengths", "packed", "slots") if options.get(word)]
     words += (["nvrtc"] if by == "nvrtc" else []) + ([] if plain else ["no_cc"])
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
@@ -244,7 +245,7 @@ class Built:
         self.tuned = ["--tuned", options["tuned"].path] if options["tuned"] else []
         self.pack = spec.pack + b"".join(compiler.entry("tuned", found.path, found.data) for found in tuned)
         self.place = {"CELLC_TUNED": "" if options["tuned"] or not tuned else os.path.dirname(tuned[0].path)}
-        self.flags += [f"--{word}" for word in ("reverse", "lengths", "packed") if options[word]]
+        self.flags += [f"--{word}" for word in ("reverse", "lengths", "packed", "slots") if options.get(word)]
         for attempt in range(2):
             self.path = cache.get(title, lambda place: self.compile_shown(place, archs, by))
             try:

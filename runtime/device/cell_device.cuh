@@ -34,6 +34,8 @@
 //  matrices   cell_load_own<threads>(v[R][N], p) cell_store_own<threads>(p, v[R][N]) cell_fetch_own<elements, threads>(smem, gmem)
 //  sort       cell_sort_count(...) cell_sort_scan(...) cell_sort_move(...): places in order, a digit at a time
 //             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)
+//  sessions   cell_slot_read(args, b) cell_slot_written(args, b): the rows of states
+//             cell_slots_take(args) cell_slots_put(args): rows of states to a dense array, and back
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
@@ -128,6 +130,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_own.cuh"
 #include "cell_device_steps.cuh"
 #include "cell_device_sort.cuh"
+#include "cell_device_slots.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_parts.cuh"
 #include "cell_device_window.cuh"

@@ -75,7 +75,7 @@ expect 0 '"bound": {"N": "4"}' cat "$dir/o/twice.json"
 expect 0 "thrice_N3_sign_minus.json" "$cellc" build --cpu none "$dir/two.cell:twice" "$dir/two.cell:thrice:N=3,sign=minus" --name both \
     --no-cuda -o "$dir/o"
 expect 1 "has no dim 'M'" "$cellc" explain "$dir/two.cell:twice" --dim M=3
-expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'twine'" "$cellc" build --cpu none \
+expect 2 "expected NAME=VALUE, reverse, lengths, packed or slots after ':', not 'twine'" "$cellc" build --cpu none \
     "$dir/two.cell:thrice,twine"
 # A folder or a file may have a ':' in its name.
 mkdir -p "$dir/odd:name" && cp "$dir/two.cell" "$dir/odd:name/two:cells.cell"

@@ -410,7 +410,7 @@ holds "what it needs is the C library" \
 expect 2 "several instances need --name" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 swiglu -o "$out"
 expect 2 "are the same instance" "$cellc" build --cpu none --no-cuda swiglu swiglu --name two -o "$out"
 expect 2 "are both called swiglu" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
-expect 2 "expected NAME=VALUE, reverse, lengths or packed after ':', not 'N'" "$cellc" build --cpu none --no-cuda e79:N -o "$out"
+expect 2 "expected NAME=VALUE, reverse, lengths, packed or slots after ':', not 'N'" "$cellc" build --cpu none --no-cuda e79:N -o "$out"
 expect 1 "error" "$cellc" build --cpu none --no-cuda e79:Q=3 -o "$out"
 touch "$dir/before"
 expect 0 "libtwo.so" "$cellc" build --cpu none --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"

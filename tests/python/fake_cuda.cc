@@ -97,9 +97,32 @@ double factor(const void *p, bool wide)
     return wide ? value<double>(p, 0) : value<float>(p, 0);
 }
 
+/* What was asked, for tests, by streams in the order in which they are met. */
+std::string noted;
+std::vector<CUstream> met;
+
+void note(const std::string &what) { noted += what + "\n"; }
+
+std::string name_of(CUstream s)
+{
+    size_t i = 0;
+    while (i < met.size() && met[i] != s)
+        i++;
+    if (i == met.size())
+        met.push_back(s);
+    return "s" + std::to_string(i);
+}
+
 } // namespace
 
 extern "C" {
+
+const char *fake_noted(void) { return noted.c_str(); }
+void fake_forget(void) { noted.clear(), met.clear(); }
+
+/* A profiler's library, too. */
+int nvtxRangePushA(const char *name) { return note("( " + std::string(name)), 0; }
+int nvtxRangePop(void) { return note(")"), 0; }
 
 int fake_launches(void) { return launches; }
 int fake_graphs(void) { return graphs; }
@@ -128,8 +151,12 @@ CUresult cuGetErrorString(CUresult, const char **t) { return *t = "the fake said
 
 CUresult cuStreamCreate(CUstream *s, unsigned) { return *s = (CUstream) new Stream, CUDA_SUCCESS; }
 CUresult cuStreamDestroy(CUstream s) { return delete (Stream *)s, CUDA_SUCCESS; }
-CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
-CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream s) { return note("wait " + name_of(s)), CUDA_SUCCESS; }
+CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned)
+{
+    std::string who = name_of(s), whom = name_of(*(CUstream *)e);
+    return note(who + " waits for " + whom), CUDA_SUCCESS;
+}
 
 CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
 {
@@ -154,10 +181,10 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *g)
 
 CUresult cuEventCreate(CUevent *e, unsigned flags)
 {
-    return *e = (CUevent) new char, flags == CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return *e = (CUevent) new CUstream{}, flags == CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-CUresult cuEventDestroy(CUevent e) { return delete (char *)e, CUDA_SUCCESS; }
+CUresult cuEventRecord(CUevent e, CUstream s) { return *(CUstream *)e = s, CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent e) { return delete (CUstream *)e, CUDA_SUCCESS; }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *x, CUgraph g, unsigned long long)
 {
@@ -186,6 +213,18 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute a, void *)
 {
     return a == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute a, void *value)
+{
+    *(cuuint64_t *)value = 4096;
+    return a == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemPoolTrimTo(CUmemoryPool, size_t keep) { return note("trim " + std::to_string(keep)), CUDA_SUCCESS; }
+CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags)
+{
+    *p = aligned_alloc(256, (n + 255) / 256 * 256);
+    return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void *p) { return free(p), CUDA_SUCCESS; }
 CUresult cuMemPoolDestroy(CUmemoryPool) { return CUDA_SUCCESS; }
 
 CUresult cuMemAlloc(CUdeviceptr *p, size_t n)
@@ -200,6 +239,7 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream) { return cuMemFree(p); }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
 {
+    note("copy " + name_of(s));
     return issue(s, [=] { memcpy((void *)to, (const void *)from, n); });
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *rows, CUstream s)

@@ -26,6 +26,7 @@ GIVEN = {
     "Layers": "import torch, cellc",
     "Sequences of several lengths": "import torch, cellc",
     "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5), 'float32')",
+    "Serving": "import torch, cellc\ncell = cellc.load('gru')(D=5, H=7)\nprompt, x = torch.ones(1, 4, 5), torch.ones(2, 5)",
     "NumPy": "import numpy, cellc\nx = numpy.ones((2, 3, 5))\nd_y = numpy.ones((2, 3, 7))\nd_state = [None, numpy.ones((2, 7))]\n"
              "state = None",
 }
@@ -41,6 +42,8 @@ def test_block(heading, code):
         assert names["gradients"].params["weight_ih"].shape == (28, 5)
     elif heading == "JAX":
         assert names["grads"]["weight_ih"].shape == (28, 5) and names["state"].h.shape == (2, 7)
+    elif heading == "Serving":
+        assert names["y"].shape == (2, 7) and names["store"].load(names["blob"]) not in (names["a"], names["b"], names["c"])
     elif heading == "Layers":
         assert names["h"].shape == (4, 8, 128) and names["y"].shape == (2, 512) and names["block"].sizes["H"] == 8
     elif heading == "Sequences of several lengths":

@@ -273,3 +273,126 @@ def test_kernels_through_the_driver(fakes, tmp_path, name, dtype, bound):
     done = run(image)
     assert done.stdout == ("same graphs\n" if name == "lstm_layernorm" else "same no graphs\n"), done.stderr
     assert "BackendError: the kernels' image: the fake said no (CUDA_ERROR_FAKE)" in run("/no/image").stderr
+
+
+MEMORY = """
+import ctypes
+import sys
+from cellc.native import Library
+
+name, path, image = sys.argv[1:4]
+library = Library(path, name + "_instance", {0: image.encode()})
+dll, ctx, driver = library.dll, library.open(0), ctypes.CDLL("libcuda.so.1")
+driver.fake_noted.restype = ctypes.c_char_p
+p, q, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t
+
+def call(function, *arguments):
+    status = getattr(dll, function)(ctx, *arguments)
+    assert status == 0, (function, status, library.last_error(ctx))
+
+def noted():
+    text = driver.fake_noted().decode().split("\\n")[:-1]
+    driver.fake_forget()
+    return text
+
+call("cell_alloc", ctypes.byref(p), size(1000))
+call("cell_alloc_pinned", ctypes.byref(q), size(1000))
+noted()
+ctypes.memset(q, 5, 1000)
+call("cell_copy_begin", p, q, size(1000))
+assert noted() == ["s0 waits for s1", "copy s0"]              # behind the calls before, on a stream of its own
+call("cell_copy_join")
+assert noted() == ["s0 waits for s1"]                         # the calls that come, behind the copy
+call("cell_copy_wait")
+assert noted() == ["wait s0"]
+ctypes.memset(q, 0, 1000)
+call("cell_copy_begin", q, p, size(1000))
+call("cell_copy_wait")
+assert ctypes.string_at(q, 1000) == b"\\5" * 1000
+state = (ctypes.c_size_t * 4)()
+call("cell_pool_read", state)
+assert list(state) == [1000, 1000, 4096, 1], list(state)
+call("cell_pool_trim", size(64))
+assert "trim 64" in noted()
+call("cell_free", p)
+call("cell_free_pinned", q)
+
+class Pool(ctypes.Structure):
+    _fields_ = [("user", ctypes.c_void_p), ("alloc", ctypes.c_void_p), ("free", ctypes.c_void_p)]
+
+given, libc = [], ctypes.CDLL(None)
+libc.aligned_alloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def alloc(user, count, stream):
+    given.append(count)
+    return libc.aligned_alloc(256, (count + 255) // 256 * 256)
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def free(user, pointer, count, stream):
+    given.remove(count)
+    libc.free(pointer)
+
+pool = Pool(None, ctypes.cast(alloc, ctypes.c_void_p), ctypes.cast(free, ctypes.c_void_p))
+call("cell_context_set_allocator", ctypes.byref(pool))
+noted()
+
+# A call, with the workspace from there, in the ranges that a profiler sees; then sessions, whose steps are graphs.
+import numpy as np
+import cellc
+lstm = cellc.load("lstm", framework="numpy")
+params = lstm.init(0, D=8, H=16)
+x = np.random.default_rng(0).normal(size=(3, 40, 8)).astype("f4")
+wanted, _ = lstm(params, x)
+sizes = (ctypes.c_int64 * 5)(3, 1, 8, 16, 0)
+arrays = [params[name] for name in lstm.names]
+y, given_x = np.zeros((3, 16), "f4"), np.zeros((3, 8), "f4")
+pointers = (ctypes.c_void_p * 10)(given_x.ctypes.data, *[a.ctypes.data for a in arrays], None, None, y.ctypes.data, None, None)
+memory = (ctypes.c_void_p * 4)()
+given_x[:] = x[:, 0]
+call("cell_run_step", library.desc, sizes, pointers, memory, 0)
+assert np.allclose(y, wanted[:, 0], atol=1e-5) and given
+ranges = [line for line in noted() if line[0] in "()"]
+assert ranges[:2] == ["( lstm:dtype=f32", "( step"] and ranges[-2:] == [")", ")"] and len(ranges) > 5, ranges
+
+class Options(ctypes.Structure):
+    _fields_ = [("capacity", ctypes.c_int64), ("back", ctypes.c_int32), ("keep", ctypes.c_int)]
+
+store, sessions = ctypes.c_void_p(), (ctypes.c_int32 * 3)()
+call("cell_sessions_create", ctypes.c_void_p(library.desc), sizes, ctypes.byref(Options(4, 1, 0)), ctypes.byref(store))
+dll.cell_sessions_how.restype = ctypes.c_char_p
+assert dll.cell_sessions_how(store) == b"by a kernel in front of the step and one behind it"
+for i in range(3):
+    assert dll.cell_sessions_open(store, ctypes.byref(sessions, 4 * i)) == 0
+before = driver.fake_graphs()
+for t in range(40):
+    given_x[:] = x[:, t]
+    assert dll.cell_sessions_step(store, sessions, ctypes.c_int64(3), pointers) == 0, library.last_error(ctx)
+    assert np.allclose(y, wanted[:, t], atol=1e-5), t
+    if t % 5 == 4:                                   # one of them guesses, and does it again
+        assert dll.cell_sessions_back(store, sessions[1], ctypes.c_int64(1)) == 0
+        one = (ctypes.c_int32 * 1)(sessions[1])
+        given_x[0] = x[1, t]
+        assert dll.cell_sessions_step(store, one, ctypes.c_int64(1), pointers) == 0, library.last_error(ctx)
+        assert np.allclose(y[0], wanted[1, t], atol=1e-5), t
+assert driver.fake_graphs() - before >= 40
+dll.cell_sessions_destroy.argtypes = [ctypes.c_void_p]
+dll.cell_sessions_destroy(store)
+dll.cell_context_destroy(ctx)
+assert not given
+print("fine")
+"""
+
+
+def test_memory_and_sessions_through_the_driver(fakes, tmp_path):
+    """Copies wait and are waited for on the right streams, memory comes from a caller, ranges are shown, and steps of
+    sessions are graphs, on the fake."""
+    compiler.run(["build", "lstm", "--kernels-apart", "--slots", "-o", str(tmp_path)], None)
+    build_for_emulator("cu", tmp_path / "lstm.cu", tmp_path / "kernels.o")
+    image, fake = tmp_path / "kernels.so", str(fakes / "libcuda.so.1")
+    subprocess.run([CXX, "-shared", tmp_path / "kernels.o", fakes / "cell_emu.o", "-o", image], check=True)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(fakes), "CELL_CUBLAS": fake, "CELL_NVTX": fake}
+    done = subprocess.run([sys.executable, "-c", MEMORY, "lstm", str(tmp_path / "liblstm.so"), str(image)],
+                          capture_output=True, text=True, env=env)
+    assert done.stdout == "fine\n", done.stderr

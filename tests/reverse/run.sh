@@ -45,6 +45,6 @@ say "its key" 'e0:.*reverse=true,dtype=f32' "$out/both/e0_reverse.c"
 "$cellc" explain specs/e0.cell --reverse >"$out/explain" 2>/dev/null
 say "explain" 'reversed in time' "$out/explain"
 "$cellc" build --cpu none e0:backwards --no-cuda -o "$out/wrong" 2>"$out/log"
-say "a wrong setting" "^cellc build: expected NAME=VALUE, reverse, lengths or packed after ':', not 'backwards'$" "$out/log"
+say "a wrong setting" "^cellc build: expected NAME=VALUE, reverse, lengths, packed or slots after ':', not 'backwards'$" "$out/log"
 
 close

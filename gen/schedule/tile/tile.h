@@ -185,6 +185,7 @@ typedef struct Tile {
     int64_t any_shared;           /* blocks share out so many of it by tile_share; 0: each has all */
     Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
+    bool stores_halves; /* a state is being stored in bf16, for a session */
     int makers;                   /* forward: warps that make rows for the steps, behind those that walk */
     Buf made;                     /* their code */
     bool making;                  /* printing that */

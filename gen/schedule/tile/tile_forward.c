@@ -1,4 +1,7 @@
-/* tile_forward.c: a walk's way forward, chunk by chunk: checkpoints, the steps, and the warps that make rows for the next chunk. */
+/* tile_forward.c: a walk's way forward, chunk by chunk: checkpoints, the steps, and the warps that make
+ * rows for the next chunk. */
+#include <string.h>
+
 #include "base/mutate.h"
 #include "tile_kernel.h"
 
@@ -33,11 +36,60 @@ static void close_walkers(const Tile *t, Buf *out)
         buf_line(out, "}");
 }
 
+/* The elements of a thread, by vectors of `wide`, from `at` on. */
+static void print_row_vectors(Tile *t, const StateInfo *s, const char *load, int wide, Buf *out)
+{
+    tile_open(t, out, tile_has_rows(s), false);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
+    buf_line(out, "    %s some[%d];", t->real, wide);
+    buf_line(out, "    cell_load_vec<%d>(some, %s);", wide, load);
+    buf_line(out, "    CELL_UNROLL");
+    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
+    buf_line(out, "        %s%s[c + i] = some[i];", s->name, tile_has_rows(s) ? "[r]" : "");
+    buf_line(out, "}");
+    tile_close(out, tile_has_rows(s), false);
+}
+
+/* From the row that the call names. What the row is of is asked once, so that all loads of a thread are
+ * under way at once. */
+static void print_row_state(Tile *t, const StateInfo *s, const char *initial, Buf *out)
+{
+    const char *row = tile_unique(t, tile_text(t, "%s_row", s->name));
+    const char *at = tile_text(t, "%s + %s", row, tile_state_place(t, s));
+    const char *value = tile_initial_value(t, s), *var = tile_state_var(t, s, s->name);
+    int wide = tile_state_run(t, s);
+    bool whole = wide > 1 && !tile_owned(t, tile_has_rows(s), tile_has_cols(s));
+    bool narrow = strcmp(t->real, "float") == 0;
+    buf_line(out, "const int64_t %s = cell_slot_read(args, b) * (%s);", row, tile_state_size(t, s));
+    buf_line(out, "if (!%s) {", initial);
+    out->indent++;
+    tile_each_element(t, s, out, tile_text(t, "%s = %s;", var, value));
+    for (int half = !narrow; half < 2; half++) {
+        const char *from = half ? initial : tile_text(t, "((const cell_bf16 *)%s)", initial);
+        out->indent--;
+        buf_line(out, half ? "} else {" : "} else if (args.flags & CELL_KERNEL_BF16_STATES) {");
+        out->indent++;
+        if (whole)
+            print_row_vectors(t, s, tile_text(t, "%s + (%s)", from, at), wide, out);
+        else
+            tile_each_element(t, s, out,
+                              tile_text(t, "%s = cell_load<%s>(%s + (%s));", var, t->real, from, at));
+    }
+    out->indent--;
+    buf_line(out, "}");
+}
+
 static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
 {
     const char *initial = tile_pointer(t, REF_TENSOR, s->tensor);
     buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
     open_walkers(t, out);
+    if (t->m->c->slots) {
+        print_row_state(t, s, initial, out);
+        close_walkers(t, out);
+        return;
+    }
     tile_each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", tile_state_var(t, s, s->name),
                                            initial, initial, tile_state_size(t, s), tile_state_place(t, s),
                                            tile_initial_value(t, s)));
@@ -93,8 +145,8 @@ static void print_forward_steps(Tile *t, Buf *out)
     tile_print_last_sums(t->forward, "steps", out);
 }
 
-/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each chunk, once before the
- * first one. */
+/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each
+ * chunk, once before the first one. */
 static void print_makers_chunk(Tile *t, Buf *out)
 {
     buf_line(out, "if (makes) {");
@@ -125,6 +177,27 @@ static void print_makers_chunk(Tile *t, Buf *out)
     buf_line(out, "}");
 }
 
+/* To the row that the call names. */
+static void print_row_store(Tile *t, const StateInfo *s, const char *to, Buf *out)
+{
+    const char *base = tile_text(t, "cell_slot_written(args, b) * (%s)", tile_state_size(t, s));
+    if (strcmp(t->real, "float") != 0) {
+        tile_store_state(t, s, out, to, base);
+        return;
+    }
+    buf_line(out, "if (args.flags & CELL_KERNEL_BF16_STATES) {");
+    out->indent++;
+    t->stores_halves = true;
+    tile_store_state(t, s, out, tile_text(t, "((cell_bf16 *)%s)", to), base);
+    t->stores_halves = false;
+    out->indent--;
+    buf_line(out, "} else {");
+    out->indent++;
+    tile_store_state(t, s, out, to, base);
+    out->indent--;
+    buf_line(out, "}");
+}
+
 void tile_print_forward(Tile *t, Buf *out)
 {
     for (int k = 0; k < t->states.len; k++)
@@ -151,7 +224,10 @@ void tile_print_forward(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = tile_pointer(t, REF_FINAL, s->tensor);
-        tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
+        if (t->m->c->slots)
+            print_row_store(t, s, to, out);
+        else
+            tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
     }
     close_walkers(t, out);
 }

@@ -98,7 +98,10 @@ void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, con
     const char *at = tile_text(t, "%s + %s", base, tile_state_place(t, s));
     int wide = tile_state_run(t, s);
     if (wide == 1) {
-        tile_store_elements(t, s, out, to, tile_text(t, "%s[%s] = %s;", to, at, tile_state_var(t, s, s->name)));
+        const char *var = tile_state_var(t, s, s->name);
+        tile_store_elements(t, s, out, to,
+                            t->stores_halves ? tile_text(t, "cell_store(%s + (%s), %s);", to, at, var)
+                                             : tile_text(t, "%s[%s] = %s;", to, at, var));
         return;
     }
     buf_line(out, "if (%s%s%s) {", to, owner ? " && " : "", owner ? owner : "");
@@ -110,8 +113,8 @@ void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, con
     buf_line(out, "    CELL_UNROLL");
     buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
     buf_line(out, "        some[i] = %s%s[c + i];", s->name, tile_has_rows(s) ? "[r]" : "");
-    buf_line(out, "    %scell_store_vec<%d>(%s + (%s), some);", inside ? tile_text(t, "if (%s) ", inside) : "", wide, to,
-             at);
+    buf_line(out, "    %scell_store_vec<%d>(%s + (%s), some);",
+             inside ? tile_text(t, "if (%s) ", inside) : "", wide, to, at);
     buf_line(out, "}");
     tile_close(out, tile_has_rows(s), false);
     out->indent--;
