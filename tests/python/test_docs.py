@@ -24,7 +24,10 @@ def blocks():
 GIVEN = {
     "Python: PyTorch, JAX, NumPy": "",
     "Layers": "import torch, cellc",
+    "Layers of flash-linear-attention": "import torch",
     "Sequences of several lengths": "import torch, cellc",
+    "Long sequences": "import torch, cellc\nlstm, x = cellc.load('lstm')(D=64, H=128), torch.randn(2, 1024, 64)",
+    "Weights in files": "import cellc\nlstm = cellc.load('lstm')(D=3, H=4)",
     "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5), 'float32')",
     "Serving": "import torch, cellc\ncell = cellc.load('gru')(D=5, H=7)\nprompt, x = torch.ones(1, 4, 5), torch.ones(2, 5)",
     "NumPy": "import numpy, cellc\nx = numpy.ones((2, 3, 5))\nd_y = numpy.ones((2, 3, 7))\nd_state = [None, numpy.ones((2, 7))]\n"
@@ -33,7 +36,8 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("heading, code", blocks(), ids=[heading for heading, _ in blocks()])
-def test_block(heading, code):
+def test_block(heading, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     if heading == "JAX":
         pytest.importorskip("jax")
     names = {}
@@ -46,6 +50,13 @@ def test_block(heading, code):
         assert names["y"].shape == (2, 7) and names["store"].load(names["blob"]) not in (names["a"], names["b"], names["c"])
     elif heading == "Layers":
         assert names["h"].shape == (4, 8, 128) and names["y"].shape == (2, 512) and names["block"].sizes["H"] == 8
+    elif heading == "Layers of flash-linear-attention":
+        assert names["y"].shape == (2, 64) and names["state"].seen == 101
+        assert all((t == names["weights"][names["place"] + name]).all() for name, t in names["layer"].state_dict().items())
+    elif heading == "Long sequences":
+        assert names["y"].shape[0] == 2 and names["y"].shape[2] == 128
+    elif heading == "Weights in files":
+        assert (tmp_path / "lstm.safetensors").exists()
     elif heading == "Sequences of several lengths":
         assert names["y"].shape == (3, 32) and names["state"].S.shape == (3, 32, 32)
     else:

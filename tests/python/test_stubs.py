@@ -69,7 +69,7 @@ def test_classes(stub):
         for method in functions(node.body):
             if (node.name, method.name) == ("Instance", "__getattr__"):
                 continue
-            if method.name == "__call__" and node.name in ("Cell", "LSTM", "GRU", "Block"):     # nn.Module's: forward
+            if method.name == "__call__" and node.name in ("Cell", "LSTM", "GRU", "Block", "Layer"):     # nn.Module's: forward
                 assert parameters(method) == parameters(next(f for f in functions(node.body) if f.name == "forward"))
                 continue
             found = inspect.unwrap(inspect.getattr_static(there, method.name))
@@ -86,9 +86,9 @@ def test_nothing_is_left_out():
         public = {key for key, value in there
                   if key[0] != "_" and callable(getattr(value, "__func__", value))}
         assert public <= own
-    from cellc import nn
-    layers = {node.name for node in tree("nn").body if isinstance(node, ast.ClassDef)}
-    assert set(nn.__all__) <= layers
+    from cellc import fla, nn
+    for home, stub in ((nn, "nn"), (fla, "fla")):
+        assert set(home.__all__) <= {node.name for node in tree(stub).body if isinstance(node, ast.ClassDef)}
     from cellc import errors
     listed = {node.name for node in tree("errors").body if isinstance(node, ast.ClassDef)}
     assert {key for key, value in vars(errors).items() if isinstance(value, type)} == listed
