@@ -2,6 +2,8 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any, Literal, Protocol, overload
 
+import torch
+
 from .errors import BackendError as BackendError
 from .errors import BuildError as BuildError
 from .errors import CannotRead as CannotRead
@@ -31,16 +33,21 @@ class _Resource(Protocol):
 def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["torch"] = ..., dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
-         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> type[Cell]: ...
+         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ...,
+         dtype_of: Mapping[str, Any] | None = ..., **more: Any) -> type[Cell]: ...
 @overload
 def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["numpy"], dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
-         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> NumpyCell: ...
+         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ...,
+         dtype_of: Mapping[str, Any] | None = ..., **more: Any) -> NumpyCell: ...
 @overload
 def load(spec: str | PathLike[str] | _Resource, /, *, framework: Literal["jax"], dtype: Any = ..., cuda: bool | None = ...,
          archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
          tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
-         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> JaxCell: ...
+         reverse: bool = ..., lengths: bool = ..., packed: bool = ..., settings: Mapping[str, Any] | None = ...,
+         dtype_of: Mapping[str, Any] | None = ..., **more: Any) -> JaxCell: ...
 def op(spec: str | PathLike[str] | _Resource, /, *, batch_first: bool = ..., **options: Any) -> Op: ...
+def encode(tensor: torch.Tensor, dtype: str = ..., block: int = ...) -> tuple[torch.Tensor, torch.Tensor]: ...
+def decode(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor: ...
 def load_ipython_extension(shell: Any) -> None: ...

@@ -5,6 +5,7 @@ import os
 import re
 
 import pytest
+import torch
 
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "python.md")
 
@@ -27,6 +28,7 @@ GIVEN = {
     "Layers of flash-linear-attention": "import torch",
     "Sequences of several lengths": "import torch, cellc",
     "Long sequences": "import torch, cellc\nlstm, x = cellc.load('lstm')(D=64, H=128), torch.randn(2, 1024, 64)",
+    "Numbers of 8 bits": "import torch, cellc\nx = torch.randn(2, 3, 512, dtype=torch.bfloat16)",
     "Weights in files": "import cellc\nlstm = cellc.load('lstm')(D=3, H=4)",
     "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5), 'float32')",
     "Serving": "import torch, cellc\ncell = cellc.load('gru')(D=5, H=7)\nprompt, x = torch.ones(1, 4, 5), torch.ones(2, 5)",
@@ -55,6 +57,8 @@ def test_block(heading, code, tmp_path, monkeypatch):
         assert all((t == names["weights"][names["place"] + name]).all() for name, t in names["layer"].state_dict().items())
     elif heading == "Long sequences":
         assert names["y"].shape[0] == 2 and names["y"].shape[2] == 128
+    elif heading == "Numbers of 8 bits":
+        assert names["y"].shape == (2, 3, 256) and names["codes"].dtype == torch.float8_e4m3fn
     elif heading == "Weights in files":
         assert (tmp_path / "lstm.safetensors").exists()
     elif heading == "Sequences of several lengths":

@@ -73,7 +73,7 @@ def test_classes(stub):
                 assert parameters(method) == parameters(next(f for f in functions(node.body) if f.name == "forward"))
                 continue
             found = inspect.unwrap(inspect.getattr_static(there, method.name))
-            found = found.__func__ if isinstance(found, classmethod) else found
+            found = found.__func__ if isinstance(found, classmethod) else found.fget if isinstance(found, property) else found
             assert of_object(found) == parameters(method), f"{node.name}.{method.name}"
 
 
