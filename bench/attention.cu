@@ -34,7 +34,8 @@ template <int D, int Segments, int Facts> struct Scores {
     typedef float Real;
     static constexpr int keys = D, values = D, segments = Segments, kind = CELL_ATTENTION_SOFTMAX,
                          memory = MEMORY, terms = Facts & TABLE ? 1 : 0, facts = Facts;
-    static constexpr bool scaled = !(Facts & (SLOPE | TABLE)), sink = false;
+    static constexpr bool scaled = !(Facts & (SLOPE | TABLE)), sink = false,
+                          apart = !(Facts & WINDOW) && (D > CELL_ATTENTION_BOX || scaled);
     static __host__ __device__ constexpr int term_kind(int)
     {
         return CELL_ATTENTION_DISTANCE;

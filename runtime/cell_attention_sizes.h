@@ -1,9 +1,11 @@
 /* cell_attention_sizes.h: the sizes of the blocks of attention's kernels
  * (runtime/device/cell_device_attention.cuh).
  *
- * In: the kernel, the element size of what it multiplies, the padded sizes of a key and a value, and the
- * shared memory that a block may take. Out: what a block has, and how much shared memory it takes. C11 and
- * C++17 read this file alike, so that the compiler and the kernels compute the same. */
+ * In: the kernel, the element size of what it multiplies, the padded sizes of a key and a value, the shared
+ * memory that a block may take, and whether rows take so many keys that warps which only copy pay. Out: what
+ * a block has, and how much shared memory it takes. C11 and C++17 read this file alike, so that the compiler
+ * and the kernels compute the same.
+ */
 #ifndef CELL_ATTENTION_SIZES_H
 #define CELL_ATTENTION_SIZES_H
 
@@ -22,10 +24,17 @@ enum {
     CELL_ATTENTION_THREADS = 128, /* of blocks of dots and combine */
     CELL_ATTENTION_BOX = 64, /* columns of a box: 128 bytes of 16 bits each */
     CELL_ATTENTION_BOXES = 128, /* the most elements of a key or a value that lies in boxes */
+    /* Parts of the keys of few rows: at most so many, of so many keys at least, and blocks of all of them. */
+    CELL_ATTENTION_PARTS = 16,
+    CELL_ATTENTION_PART_KEYS = 256,
+    CELL_ATTENTION_PART_BLOCKS = 264,
+    CELL_ATTENTION_FEW_ROWS = 64, /* that a block of CELL_ATTENTION_FEW owns */
     CELL_ATTENTION_DOTS_ROWS = 64, /* of a block of cell_attention_dots */
+    CELL_ATTENTION_GATES = 4, /* barriers of 8 bytes for each stage, where some threads only copy */
     CELL_ATTENTION_MOST = 256, /* elements of a key or a value */
     CELL_ATTENTION_LEAST_MEMORY =
-        99 << 10 /* shared memory that a block may take on every device of sm_80 and later */
+        99 << 10, /* shared memory that a block may take on every device of sm_80 and later */
+    CELL_ATTENTION_MOST_MEMORY = 227 << 10 /* and on those of sm_90 and sm_100 */
 };
 
 typedef struct cell_attention_shape {
@@ -39,6 +48,7 @@ typedef struct cell_attention_shape {
     int columns; /* of the sums that a block has in registers */
     int slabs; /* blocks for the same rows, each of which has other columns */
     int smem; /* bytes */
+    int copiers; /* threads, the last ones, that only copy; 0: all copy and multiply */
 } cell_attention_shape;
 
 CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention_shape *s, int bytes,
@@ -54,26 +64,47 @@ CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention
         n += s->stages * s->others * 2 * real;
     if (distances)
         n += s->own * (s->others + 1) * real;
+    if (s->copiers)
+        n += CELL_ATTENTION_GATES * 8 * s->stages;
     return n + (s->boxed ? 1024 : 0); /* boxes begin at multiples of that */
 }
 
 /* keys, values: padded to multiples of 16; distances: 1 where CELL_ATTENTION_BACK_ROWS sums by distance;
- * memory: bytes of shared memory that a block may take. */
+ * apart: 1 where some warps of CELL_ATTENTION_FORWARD are to copy and do nothing else; memory: bytes of
+ * shared memory that a block may take. */
 CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel, int bytes, int keys,
-                                                                     int values, int distances, int memory)
+                                                                     int values, int distances, int apart,
+                                                                     int memory)
 {
     const int all = kernel <= CELL_ATTENTION_FEW         ? values
                     : kernel == CELL_ATTENTION_BACK_ROWS ? keys
                                                          : keys + values;
     /* Registers bound the columns, and with many columns the tile. */
     const int most = bytes == 8 ? 128 : 256;
-    cell_attention_shape s = { 256, all <= 64 ? 2 : 1, 128, 64, 2, 1, 1, all, 1, 0 };
+    const int boxes = bytes == 2 && keys % CELL_ATTENTION_BOX == 0 && values % CELL_ATTENTION_BOX == 0 &&
+                      keys <= CELL_ATTENTION_BOXES && values <= CELL_ATTENTION_BOXES;
+    cell_attention_shape s = { 256, all <= 64 ? 2 : 1, 128, 64, 2, 1, 1, all, 1, 0, 0 };
+    if (boxes && apart && kernel == CELL_ATTENTION_FORWARD && memory >= CELL_ATTENTION_MOST_MEMORY) {
+        const int narrow = keys <= CELL_ATTENTION_BOX && values <= CELL_ATTENTION_BOX;
+        s.copiers = 128, s.resident = 1, s.others = 128;
+        s.own = narrow ? 192 : 128, s.threads = s.own * 2 + s.copiers;
+        /* There is one block, so all memory is for tiles; devices with less have another plan. */
+        for (;;) {
+            s.smem = cell_attention_smem(kernel, &s, bytes, keys, values, distances);
+            s.stages++;
+            if (cell_attention_smem(kernel, &s, bytes, keys, values, distances) > memory)
+                break;
+        }
+        s.stages--;
+        return s;
+    }
     if (kernel == CELL_ATTENTION_FEW)
         s.threads = 128, s.resident *= 2, s.own = 64;
     s.smem = cell_attention_smem(kernel, &s, bytes, keys, values, distances);
-    if (bytes == 2 && keys % CELL_ATTENTION_BOX == 0 && values % CELL_ATTENTION_BOX == 0 &&
-        keys <= CELL_ATTENTION_BOXES && values <= CELL_ATTENTION_BOXES && s.smem <= memory)
+    if (boxes && s.smem <= memory)
         return s;
+    /* More is for boxes alone. */
+    memory = memory < CELL_ATTENTION_LEAST_MEMORY ? memory : CELL_ATTENTION_LEAST_MEMORY;
     s.threads = 128, s.resident = 1, s.own = 64, s.boxed = 0;
     s.slabs = (all + most - 1) / most;
     s.columns = s.slabs > 1 ? most : all;

@@ -9,7 +9,7 @@ shift 2
 root=$(cd "$(dirname "$0")/.." && pwd)
 arch=${ARCH:-native}
 # Tiles have instructions that belong to one architecture alone.
-if grep -q "cell_columns<\|CELL_PRODUCT_THREADS" "$source"; then
+if grep -q "cell_columns<\|CELL_PRODUCT_THREADS\|cell_attention_facts<" "$source"; then
     [[ $arch != native ]] || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
     [[ $arch != sm_90 ]] || arch=sm_90a
 fi

@@ -632,6 +632,8 @@ static const Poly *ring_bytes(const Explain *e, const Buffer *b, const Poly *byt
 static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
 {
     const Poly *elements = b->elements;
+    if (b->bytes)
+        return poly_const(e->m, 0); /* they are no polynomial */
     if (!elements)
         elements = poly_mul(e->m, b->columns, poly_const(e->m, b->arrays));
     const Poly *bytes = poly_mul(e->m, elements, poly_const(e->m, dtype_bytes(b->dtype)));
@@ -647,6 +649,8 @@ static const char *walk_rows_words(const Explain *e, const Buffer *b)
 
 static const char *buffer_words(const Explain *e, const Buffer *b)
 {
+    if (b->bytes)
+        return "as its calls need";
     const char *bytes = explain_size(e, buffer_bytes(e, b));
     if (!b->elements)
         return intern_f(e->c, b->walk_rows ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s",
@@ -771,6 +775,8 @@ static void put_buffers(const Explain *e)
         table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, types[b->dtype],
                   buffer_words(e, b), alone ? explain_size(e, alone) : "-", NULL);
         infer = alone ? poly_add(e->m, infer, alone) : infer;
+        if (b->bytes)
+            continue;
         if (b->elements && !b->per_steps)
             total[b->reserve] = poly_add(e->m, total[b->reserve], buffer_bytes(e, b));
         else
@@ -888,6 +894,10 @@ static double parts_at(const Explain *e, const Buffer *b, const int64_t *sizes)
 static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
 {
     double n = b->elements ? explain_size_at(e->m, bytes, sizes) : 0;
+    const FormulaScope scope = { .m = e->m, .sizes = sizes };
+    int64_t value;
+    if (b->bytes)
+        return formula_value(b->bytes, &scope, &value) ? (double)value : 0;
     if (b->parts)
         return parts_at(e, b, sizes);
     const int64_t chunks = b->per_steps ? (sizes[ATOM_T] + b->per_steps - 1) / b->per_steps : 1;
@@ -920,7 +930,7 @@ CallMemory explain_call_memory(const Plan *p, const int64_t sizes[MAX_DIMS])
         double bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
         const Poly *alone = inference_bytes(&e, i);
         *(b->reserve ? &x.reserve : &workspace[e.in_forward[i] ? FORWARD : BACKWARD]) += bytes;
-        x.partial |= !b->elements;
+        x.partial |= !b->elements && !b->bytes;
         x.inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
     }
     x.arguments = argument_bytes(&e, &forward, false, false, sizes);

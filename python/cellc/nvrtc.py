@@ -11,6 +11,9 @@ import sys
 
 from .errors import BuildError
 
+# What stands in the text of kernels that have instructions of sm_90a alone.
+OF_SM_90A = ("cell_columns<", "CELL_PRODUCT_THREADS", "cell_attention_facts<")
+
 
 def packaged(name):
     """Paths of a library of NVIDIA's that a package brought, or a toolkit, newest first."""
@@ -102,8 +105,8 @@ def compile_kernels(source, name, folder, arch):
     program = ctypes.c_void_p()
     check(dll, dll.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), len(given), texts, names),
           "cannot begin")
-    if arch == "90" and any(name in source for name in ("cell_columns<", "CELL_PRODUCT_THREADS")):
-        arch = "90a"            # these have instructions of this architecture alone
+    if arch == "90" and any(name in source for name in OF_SM_90A):
+        arch = "90a"
     words = [f"--gpu-architecture=sm_{arch}", "-std=c++17", "-default-device", "--device-int128", "-diag-suppress=177,550"]
     options = (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
     try:

@@ -46,6 +46,8 @@ struct cell_attention_pair {
 //     segments          how many
 //     kind              CELL_ATTENTION_SOFTMAX or CELL_ATTENTION_WEIGHTS
 //     memory            bytes of shared memory that a block may take
+//     apart             where there is wgmma, some of forward's warps only copy: that pays where rows have
+//                       many keys
 //     scaled            the score is x.scale * dot: neither `score` nor `back` is called
 //     sink              a softmax has one place more, without a value, of score sink_score(uses, i, r)
 //     terms             things in the score whose gradients are wanted
@@ -140,10 +142,10 @@ template <class M, int Kernel> struct cell_attention_facts {
         Kernel == CELL_ATTENTION_BACK_ROWS && kinds(CELL_ATTENTION_DISTANCE) > 0;
     static constexpr cell_attention_shape shape =
         cell_attention_shape_of(Kernel, (int)sizeof(typename M::Store), M::keys, M::values, distances,
-                                M::memory);
+                                M::apart, M::memory);
     static constexpr int threads = shape.threads, resident = shape.resident, own = shape.own,
                          others = shape.others, columns = shape.columns, slabs = shape.slabs,
-                         stages = shape.stages, smem = shape.smem;
+                         stages = shape.stages, smem = shape.smem, copiers = shape.copiers;
     static constexpr bool boxed = shape.boxed != 0, staged = shape.staged != 0;
 };
 
@@ -174,6 +176,14 @@ __device__ __forceinline__ cell_attention_ends cell_attention_ends_of(const int3
 __host__ __device__ constexpr int64_t cell_attention_tiles(int64_t rows, int own)
 {
     return (rows + own - 1) / own;
+}
+// Parts of the keys of calls of few rows.
+__host__ __device__ constexpr int cell_attention_parts(int64_t keys, int64_t heads)
+{
+    const int64_t fit = CELL_ATTENTION_PART_BLOCKS / (heads > 1 ? heads : 1);
+    const int64_t n = cell_attention_tiles(keys, CELL_ATTENTION_PART_KEYS);
+    const int64_t least = n < fit ? n : fit;
+    return least < 1 ? 1 : least > CELL_ATTENTION_PARTS ? (int)CELL_ATTENTION_PARTS : (int)least;
 }
 template <class M> __host__ __device__ __forceinline__ int cell_attention_key_tiles(const cell_attention<M> &x)
 {

@@ -227,11 +227,14 @@ template <class M> struct cell_attention_row_stages {
                                           int) const
     {
         cell_attention_fetch<M, F::threads>(query(stage), x.q, cell_attention_vectors<M>(x.q, x.keys),
-                                            cell_attention_row_place(x.q, x.group), first, end, 0, x.keys);
+                                            cell_attention_row_place(x.q, x.group), first, end, 0, x.keys,
+                                            cell_thread());
         cell_attention_fetch<M, F::threads>(cotangent(stage), x.dy, cell_attention_vectors<M>(x.dy, x.values),
-                                            cell_attention_row_place(x.dy, x.group), first, end, 0, x.values);
+                                            cell_attention_row_place(x.dy, x.group), first, end, 0, x.values,
+                                            cell_thread());
         if (F::softmax && cell_thread() < F::others) {
-            const int row = first + cell_thread(), i = row / x.group, r = row % x.group;
+            const int row = first + cell_thread(), i = x.group == 1 ? row : row / x.group,
+                      r = x.group == 1 ? 0 : row % x.group;
             if (row < end) {
                 cell_cp_async<(int)sizeof(R)>(lse(stage) + cell_thread(),
                                               x.lse + (i * x.lse_row + r * x.lse_head));
@@ -366,12 +369,16 @@ template <class M> struct cell_attention_back_of_keys {
                                           const Cursor &cursor, const Stages &stages, int stage,
                                           R (&w)[tiles][4], R (&dv)[tiles][4])
     {
+        R lse_of[2] = {}, dots_of[2] = {};
         CELL_UNROLL
         for (int n = 0; n < tiles * 2; n++) {
             const int column = n / 2 * 8 + cell_lane() % 4 * 2 + n % 2, row = cursor.j + column;
             const int safe = All || row < cursor.end ? row : cursor.end - 1;
-            const R lse = F::softmax ? (R)stages.lse(stage)[column] : (R)0;
-            const R dots = F::softmax ? (R)stages.dots(stage)[column] : (R)0;
+            if (F::softmax && n % 2 == 0) {
+                cell_load_vec<2>(lse_of, stages.lse(stage) + column);
+                cell_load_vec<2>(dots_of, stages.dots(stage) + column);
+            }
+            const R lse = lse_of[n % 2], dots = dots_of[n % 2];
             cell_attention_pair pair = { x.group == 1 ? safe : safe / x.group,
                                          x.group == 1 ? 0 : safe % x.group, 0, cursor.segment };
             CELL_UNROLL

@@ -30,12 +30,21 @@ __device__ __forceinline__ double cell_attention_higher(double a, double b)
     return fmax(a, b);
 }
 
+// Do some of the block's warps only copy? Else all copy, and those of them that have no rows do nothing else.
+template <class F> constexpr bool cell_attention_apart = cell_attention_by_groups<F> &&F::copiers > 0;
+
 // Tiles of keys and values in shared memory, `stages` of them.
 template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     typedef typename M::Store S;
     typedef cell_attention_facts<M, Kernel> F;
     typedef cell_attention_matrix<S, F::others, M::keys, F::boxed> Keys;
     typedef cell_attention_matrix<S, F::others, Values, F::boxed> ValuesOf;
+    // Threads that copy, and which of them this one is.
+    static constexpr int threads = cell_attention_apart<F> ? F::copiers : F::threads;
+    static __device__ __forceinline__ int thread()
+    {
+        return cell_thread() - (F::threads - threads);
+    }
     cell_smem<S> keys, values;
     __device__ __forceinline__ explicit cell_attention_key_stages(unsigned char *&cursor)
         : keys(cell_carve<S>(cursor, F::stages * Keys::elements)),
@@ -55,8 +64,9 @@ template <class M, int Kernel, int Values> struct cell_attention_key_stages {
                                                int stage) const
     {
         cell_attention_of_segment(x, segment, [&](const cell_attention_segment<M> &s) {
-            cell_attention_fetch<M, F::threads>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
-                                                cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys);
+            cell_attention_fetch<M, threads>(key(stage), s.k, cell_attention_vectors<M>(s.k, x.keys),
+                                             cell_attention_key_place<M>(s, s.k), j, end, 0, x.keys,
+                                             thread());
         });
     }
     // Those from element `from` on.
@@ -64,8 +74,9 @@ template <class M, int Kernel, int Values> struct cell_attention_key_stages {
                                                  int stage, int from) const
     {
         cell_attention_of_segment(x, segment, [&](const cell_attention_segment<M> &s) {
-            cell_attention_fetch<M, F::threads>(value(stage), s.v, cell_attention_vectors<M>(s.v, x.values),
-                                                cell_attention_key_place<M>(s, s.v), j, end, from, x.values);
+            cell_attention_fetch<M, threads>(value(stage), s.v, cell_attention_vectors<M>(s.v, x.values),
+                                             cell_attention_key_place<M>(s, s.v), j, end, from, x.values,
+                                             thread());
         });
     }
     __device__ __forceinline__ void fetch(const cell_attention<M> &x, int segment, int j, int end, int stage,
@@ -94,14 +105,14 @@ __device__ __forceinline__ void cell_attention_over(Cursor &cursor, const Stages
 {
     constexpr int count = Stages::F::stages;
     Cursor ahead = cursor;
-    if (count == 2 && ahead.there() && most > 0) {
+    if (count >= 2 && ahead.there() && most > 0) {
         stages.fetch(x, ahead.segment, ahead.j, ahead.end, 0, from);
         ahead.next(x);
     }
     CELL_UNROLL_BY(1)
     for (int n = 0; n < most && cursor.there(); n++) {
-        const int stage = count == 2 ? n % 2 : 0;
-        if (count == 2) {
+        const int stage = count >= 2 ? n % 2 : 0;
+        if (count >= 2) {
             cell_attention_arrived<typename Stages::F>();
             if (n + 1 < most && ahead.there()) {
                 stages.fetch(x, ahead.segment, ahead.j, ahead.end, 1 - stage, from);
@@ -117,11 +128,183 @@ __device__ __forceinline__ void cell_attention_over(Cursor &cursor, const Stages
     }
 }
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Barriers in shared memory, for warps that multiply and warps that copy for them. A wait is for the end of a
+// phase, 0 and 1 in turn; the one before the first, a 1, is over from the start. What was written before an
+// arrival is seen behind the wait.
+struct cell_attention_gate {
+    uint32_t at;
+    __device__ __forceinline__ void init(int arrivals) const
+    {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+    }
+    __device__ __forceinline__ void end() const
+    {
+        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(at) : "memory");
+    }
+    __device__ __forceinline__ bool open(uint32_t phase) const
+    {
+        uint32_t done;
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, "
+                     "0, p; }"
+                     : "=r"(done)
+                     : "r"(at), "r"(phase)
+                     : "memory");
+        return done != 0;
+    }
+    __device__ __forceinline__ void wait(uint32_t phase) const
+    {
+        while (!open(phase))
+            ;
+    }
+    // Once for each warp.
+    __device__ __forceinline__ void arrive() const
+    {
+        cell_warp_barrier();
+        if (cell_lane() == 0)
+            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+    }
+};
+template <class F> struct cell_attention_gates {
+    uint32_t at;
+    enum { KEY_FULL, VALUE_FULL, KEY_FREE, VALUE_FREE };
+    __device__ __forceinline__ cell_attention_gate operator()(int what, int stage) const
+    {
+        return { at + (what * F::stages + stage) * 8 };
+    }
+    __device__ __forceinline__ void init() const
+    {
+        for (int n = 0; n < F::stages; n++) {
+            for (int what = KEY_FULL; what <= VALUE_FULL; what++)
+                (*this)(what, n).init(F::copiers / 32);
+            for (int what = KEY_FREE; what <= VALUE_FREE; what++)
+                (*this)(what, n).init((F::threads - F::copiers) / 32);
+        }
+    }
+    __device__ __forceinline__ void end() const
+    {
+        for (int n = 0; n < F::stages * CELL_ATTENTION_GATES; n++)
+            cell_attention_gate{ at + n * 8 }.end();
+    }
+};
+template <class F> struct cell_attention_turn {
+    int stage = 0;
+    uint32_t phase = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++stage == F::stages)
+            stage = 0, phase ^= 1;
+    }
+};
+
+// What a thread has begun to copy, and the gates of it that are to be opened: two are under way at most.
+struct cell_attention_under_way {
+    cell_attention_gate first, second;
+    int count = 0;
+    __device__ __forceinline__ static void tell(const cell_attention_gate &gate)
+    {
+        cell_bulk_fence_shared();
+        gate.arrive();
+    }
+    __device__ __forceinline__ void add(const cell_attention_gate &gate)
+    {
+        cell_cp_async_commit();
+        if (count == 2) {
+            cell_cp_async_wait<2>();
+            tell(first);
+            first = second, second = gate;
+        } else if (count == 1) {
+            second = gate, count = 2;
+        } else {
+            first = gate, count = 1;
+        }
+    }
+    __device__ __forceinline__ void finish()
+    {
+        cell_cp_async_wait<0>();
+        if (count > 0)
+            tell(first);
+        if (count > 1)
+            tell(second);
+        count = 0;
+    }
+    // Who frees it may wait for what is under way.
+    __device__ __forceinline__ void wait(const cell_attention_gate &gate, uint32_t phase)
+    {
+        if (!cell_all(gate.open(phase))) {
+            finish();
+            gate.wait(phase);
+        }
+    }
+};
+
+// Of 512 threads 384 multiply, with 160 registers, and of 384 threads 256, with 232; each had 128, or 168.
+template <class F> __device__ __forceinline__ void cell_attention_fewer_registers()
+{
+    if constexpr (F::threads == 512)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    else
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+template <class F> __device__ __forceinline__ void cell_attention_more_registers()
+{
+    if constexpr (F::threads == 512)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    else
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+}
+template <class F, bool Copier> __device__ __forceinline__ void cell_attention_usual_registers()
+{
+    if constexpr (F::threads == 512 && Copier)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 128;");
+    else if constexpr (F::threads == 512)
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 128;");
+    else if constexpr (Copier)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+    else
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 168;");
+}
+
+// Copies the tiles of a cursor, at most `most`: keys one tile ahead of values.
+template <class M, class F, class Stages, class Cursor>
+__device__ __forceinline__ void cell_attention_bring(const cell_attention<M> &x, const Stages &stages,
+                                                     const cell_attention_gates<F> &gates, Cursor cursor,
+                                                     int most, int from)
+{
+    typedef cell_attention_gates<F> Gates;
+    cell_attention_turn<F> key, value;
+    cell_attention_under_way under_way;
+    Cursor behind = cursor;
+    CELL_UNROLL_BY(1)
+    for (int n = 0; n <= most; n++) {
+        const bool there = n < most && cursor.there();
+        if (there) {
+            under_way.wait(gates(Gates::KEY_FREE, key.stage), key.phase ^ 1);
+            stages.fetch_keys(x, cursor.segment, cursor.j, cursor.end, key.stage);
+            under_way.add(gates(Gates::KEY_FULL, key.stage));
+            key.next();
+        }
+        if (n > 0) {
+            under_way.wait(gates(Gates::VALUE_FREE, value.stage), value.phase ^ 1);
+            stages.fetch_values(x, behind.segment, behind.j, behind.end, value.stage, from);
+            under_way.add(gates(Gates::VALUE_FULL, value.stage));
+            value.next();
+        }
+        if (!there)
+            break;
+        behind = cursor;
+        cursor.next(x);
+    }
+    under_way.finish();
+}
+#endif
+
 template <class M, int Kernel> struct cell_attention_forward_rows {
     typedef typename M::Real R;
     typedef typename M::Store S;
     typedef cell_attention_facts<M, Kernel> F;
     static constexpr int tiles = F::others / 8;
+    enum { SLACK = 8 }; // of the maximum: f16 has weights of 2^8, and their sums, as near as those of 1
     const cell_attention<M> &x;
     cell_attention_own own;
     R y[F::columns / 8][4];
@@ -174,9 +357,13 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
                 top = cell_attention_higher(top, cell_shfl_xor(top, 1));
                 top = cell_attention_higher(top, cell_shfl_xor(top, 2));
                 top = cell_attention_higher(high[h], top * unit);
-                const R base = top == (R)-CELL_INF ? (R)0 : top;
-                scale[h] = cell_attention_power(high[h] - base);
-                high[h] = top;
+                // Where it grows by little, weights are above 1, and sums stay as they are.
+                scale[h] = 1;
+                if (top - high[h] > (R)SLACK) {
+                    scale[h] = cell_attention_power(high[h] - top);
+                    high[h] = top;
+                }
+                const R base = high[h] == (R)-CELL_INF ? (R)0 : high[h];
                 R total = 0;
                 CELL_UNROLL
                 for (int t = 0; t < tiles * 2; t++) {
@@ -191,14 +378,19 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
 
     template <class Cursor> __device__ __forceinline__ void weigh(R (&s)[tiles][4], const Cursor &at)
     {
-        if (at.all(x) && !(M::scaled && x.scale < (R)0))
+        weigh(s, at.all(x) && !(M::scaled && x.scale < (R)0), at);
+    }
+    template <class Cursor>
+    __device__ __forceinline__ void weigh(R (&s)[tiles][4], bool all, const Cursor &at)
+    {
+        if (all)
             weigh<true>(s, at.segment, at.j, at.end);
         else
             weigh<false>(s, at.segment, at.j, at.end);
     }
     __device__ __forceinline__ void rescale()
     {
-        if constexpr (F::softmax) {
+        if (F::softmax && cell_any(scale[0] != (R)1 || scale[1] != (R)1)) {
             CELL_UNROLL
             for (int t = 0; t < F::columns / 8 * 4; t++)
                 y[t / 4][t % 4] *= scale[t % 4 / 2];
@@ -270,6 +462,89 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
         cell_attention_commit<F>();
         cell_attention_wait<F, 0>();
     }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    // The same by warps for which others copy. A warpgroup leaves out tiles of which its own rows take no
+    // pair.
+    template <class Queries, class Stages, class Cursor>
+    __device__ __forceinline__ void take_all(const Queries &queries, const Stages &stages,
+                                             const cell_attention_gates<F> &gates, Cursor cursor, int most,
+                                             int first)
+    {
+        typedef cell_attention_gates<F> Gates;
+        const int rows = x.steps * x.group, begin = first + cell_shfl(cell_warp(), 0) / 4 * 64,
+                  last = begin + 64 < rows ? begin + 64 : rows;
+        const int i0 = begin / x.group, i1 = (last - 1) / x.group + 1;
+        typename cell_attention_fragments<S>::A weights[tiles / 2];
+        cell_attention_turn<F> key, value;
+        int left = most;
+        bool all = false; // of the tile that is taken
+        const auto take = [&] {
+            int j0 = cursor.j, j1 = j0 + F::others < cursor.end ? j0 + F::others : cursor.end;
+            if (begin < rows)
+                M::keys_of(x.uses, cursor.segment, i0, i1, j0, j1);
+            all = begin < rows && j1 - j0 == F::others && M::all(x.uses, cursor.segment, i0, i1, j0, j1) &&
+                  !(M::scaled && x.scale < (R)0);
+            return begin < rows && j0 < j1;
+        };
+        const auto next = [&] {
+            cursor.next(x);
+            left--;
+        };
+        CELL_UNROLL_BY(1)
+        while (left > 0 && cursor.there()) {
+            const bool takes = take();
+            gates(Gates::KEY_FULL, key.stage).wait(key.phase);
+            if (!takes) {
+                gates(Gates::KEY_FREE, key.stage).arrive();
+                key.next();
+                gates(Gates::VALUE_FULL, value.stage).wait(value.phase);
+                gates(Gates::VALUE_FREE, value.stage).arrive();
+                value.next();
+                next();
+                continue;
+            }
+            {
+                R s[tiles][4];
+                cell_attention_pairs<F, M::keys>(s, queries, stages.key(key.stage));
+                cell_attention_commit<F>();
+                cell_attention_wait<F, 0>();
+                gates(Gates::KEY_FREE, key.stage).arrive();
+                key.next();
+                weigh(s, all, cursor);
+                rescale();
+                cell_attention_pack<S>(weights, s);
+            }
+            next();
+            CELL_UNROLL_BY(1)
+            while (left > 0 && cursor.there() && take()) {
+                R s[tiles][4];
+                gates(Gates::KEY_FULL, key.stage).wait(key.phase);
+                cell_attention_pairs<F, M::keys>(s, queries, stages.key(key.stage));
+                cell_attention_commit<F>();
+                gates(Gates::VALUE_FULL, value.stage).wait(value.phase);
+                cell_attention_weighed_by<S>(y, weights, stages.value(value.stage), 0);
+                cell_attention_commit<F>();
+                cell_attention_wait<F, 1>();
+                gates(Gates::KEY_FREE, key.stage).arrive();
+                key.next();
+                weigh(s, all, cursor);
+                cell_attention_wait<F, 0>();
+                gates(Gates::VALUE_FREE, value.stage).arrive();
+                value.next();
+                rescale();
+                cell_attention_pack<S>(weights, s);
+                next();
+            }
+            gates(Gates::VALUE_FULL, value.stage).wait(value.phase);
+            cell_attention_weighed_by<S>(y, weights, stages.value(value.stage), 0);
+            cell_attention_commit<F>();
+            cell_attention_wait<F, 0>();
+            gates(Gates::VALUE_FREE, value.stage).arrive();
+            value.next();
+        }
+    }
+#endif
 
     // Sums of the row become y, or stay the sums of a part.
     __device__ __forceinline__ void finish(int part, bool split, int slab)
@@ -347,14 +622,43 @@ __device__ __forceinline__ void cell_attention_forward(const cell_attention<M> &
         for (int i = 0; i < begin; i++)
             cursor.next(x);
     }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if constexpr (cell_attention_apart<F>) {
+        const cell_attention_gates<F> gates = { (uint32_t)__cvta_generic_to_shared(memory) };
+        if (cell_thread() == 0)
+            gates.init();
+        cell_cp_async_commit();
+        cell_attention_arrived<F>();
+        // Registers go where they are needed, and back.
+        if (cell_shfl(cell_warp(), 0) >= F::own / 16) {
+            cell_attention_fewer_registers<F>();
+            cell_attention_bring<M, F>(x, stages, gates, cursor, most, from);
+            cell_attention_usual_registers<F, true>();
+        } else {
+            cell_attention_more_registers<F>();
+            cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
+            mine.take_all(queries, stages, gates, cursor, most, first);
+            mine.finish(part, parts > 1, slab);
+            cell_attention_usual_registers<F, false>();
+        }
+        cell_barrier();
+        if (cell_thread() == 0)
+            gates.end();
+        return;
+    }
+#endif
+    const bool multiplies = F::copiers == 0 || cell_warp() * 16 < F::own;
     cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
     const int width = x.values - from < F::columns ? (int)(x.values - from) : F::columns;
-    if constexpr (F::boxed)
+    if constexpr (F::boxed && F::copiers == 0)
         mine.add_all(queries, stages, from, width, cursor, most);
     else
-        cell_attention_over(cursor, stages, x, from, most,
-                            [&](int stage) { mine.add(queries, stages, stage, width, cursor); });
-    mine.finish(part, parts > 1, slab);
+        cell_attention_over(cursor, stages, x, from, most, [&](int stage) {
+            if (multiplies)
+                mine.add(queries, stages, stage, width, cursor);
+        });
+    if (multiplies)
+        mine.finish(part, parts > 1, slab);
 }
 
 // y and L of the parts of a head's rows, by all blocks of it: block `block` takes CELL_ATTENTION_DOTS_ROWS

@@ -244,41 +244,56 @@ template <class F> constexpr bool cell_attention_by_groups = F::boxed;
 // The first of 16 terms at an address: 1024 bytes between every 8 rows, lines of 128 bytes exchanged by row.
 template <class T> __device__ __forceinline__ uint64_t cell_attention_operand(const T *p)
 {
-    const uint32_t address = (uint32_t)__cvta_generic_to_shared(p);
-    return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | 1u << 16 | (address & 0x3ffff) >> 4;
+    return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | (1u << 16 | (uint32_t)__cvta_generic_to_shared(p) >> 4);
 }
 
-#define CELL_DETAIL_SUMS                                                                                     \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "  \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define CELL_DETAIL_32                                                                                       \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
+    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CELL_DETAIL_64                                                                                       \
+    CELL_DETAIL_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+                   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define CELL_DETAIL_FOUR(c) "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-#define CELL_DETAIL_ALL(c)                                                                                   \
+#define CELL_DETAIL_EIGHT(c)                                                                                 \
     CELL_DETAIL_FOUR(c[0]), CELL_DETAIL_FOUR(c[1]), CELL_DETAIL_FOUR(c[2]), CELL_DETAIL_FOUR(c[3]),          \
         CELL_DETAIL_FOUR(c[4]), CELL_DETAIL_FOUR(c[5]), CELL_DETAIL_FOUR(c[6]), CELL_DETAIL_FOUR(c[7])
-// C [64, 64] (+)= A B, of A in shared memory and B whose rows are columns of C; of A in registers and B
+#define CELL_DETAIL_SIXTEEN(c) CELL_DETAIL_EIGHT(c), CELL_DETAIL_EIGHT((c + 8))
+// C [64, 8 Tiles] (+)= A B, of A in shared memory and B whose rows are columns of C; of A in registers and B
 // across.
-#define CELL_DETAIL_GROUP(T, type)                                                                           \
-    __device__ __forceinline__ void cell_attention_group(T, float(*c)[4], uint64_t a, uint64_t b, bool adds) \
+#define CELL_DETAIL_GROUP(T, type, tiles, columns, sums, all, a0, a1, a2, a3, a4)                            \
+    __device__ __forceinline__ void cell_attention_group(T, cell_attention_columns<tiles>, float(*c)[4],     \
+                                                         uint64_t a, uint64_t b, bool adds)                  \
     {                                                                                                        \
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; "                                               \
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " CELL_DETAIL_SUMS        \
-                     ", %32, %33, p, 1, 1, 0, 0; }"                                                          \
-                     : CELL_DETAIL_ALL(c)                                                                    \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " a2 ", 0; "                                            \
+                     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" sums "}, " a0 \
+                     ", " a1 ", p, 1, 1, 0, 0; }"                                                            \
+                     : all(c)                                                                                \
                      : "l"(a), "l"(b), "r"((int)adds));                                                      \
     }                                                                                                        \
-    __device__ __forceinline__ void cell_attention_group(T, float(*c)[4], const uint32_t(&a)[4], uint64_t b) \
+    __device__ __forceinline__ void cell_attention_group(T, cell_attention_columns<tiles>, float(*c)[4],     \
+                                                         const uint32_t(&a)[4], uint64_t b)                  \
     {                                                                                                        \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " CELL_DETAIL_SUMS        \
-                     ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                              \
-                     : CELL_DETAIL_ALL(c)                                                                    \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" sums          \
+                     "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " a4 ", 1, 1, 1, 1;"                              \
+                     : all(c)                                                                                \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                  \
     }
-CELL_DETAIL_GROUP(cell_bf16, "bf16")
-CELL_DETAIL_GROUP(cell_f16, "f16")
+#define CELL_DETAIL_GROUPS(T, type)                                                                          \
+    CELL_DETAIL_GROUP(T, type, 8, "64", CELL_DETAIL_32, CELL_DETAIL_EIGHT, "%32", "%33", "%34", "%35",       \
+                      "%36")                                                                                 \
+    CELL_DETAIL_GROUP(T, type, 16, "128", CELL_DETAIL_64, CELL_DETAIL_SIXTEEN, "%64", "%65", "%66", "%67",   \
+                      "%68")
+template <int Tiles> struct cell_attention_columns {
+};
+CELL_DETAIL_GROUPS(cell_bf16, "bf16")
+CELL_DETAIL_GROUPS(cell_f16, "f16")
+#undef CELL_DETAIL_GROUPS
 #undef CELL_DETAIL_GROUP
-#undef CELL_DETAIL_ALL
+#undef CELL_DETAIL_SIXTEEN
+#undef CELL_DETAIL_EIGHT
 #undef CELL_DETAIL_FOUR
-#undef CELL_DETAIL_SUMS
+#undef CELL_DETAIL_64
+#undef CELL_DETAIL_32
 
 template <class F> __device__ __forceinline__ void cell_attention_commit()
 {
@@ -318,16 +333,15 @@ cell_attention_pairs(Sum (&sums)[Tiles][4], const Left &left,
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     if constexpr (F::boxed) {
-        static_assert(Tiles == 8, "columns of wgmma");
+        // The same for all of a warp, as the compiler sees: so the operands' addresses are in few registers.
+        const uint64_t from = cell_attention_operand(left.matrix.at + cell_shfl(cell_warp(), 0) / 4 * 4096),
+                       to = cell_attention_operand(right.at);
         cell_tile_begin();
         CELL_UNROLL
         for (int term = 0; term < Terms; term += 16)
-            cell_attention_group(T(), sums,
-                                 cell_attention_operand(
-                                     left.matrix.at +
-                                     (term / 64 * left.matrix.box + cell_warp() / 4 * 4096 + term % 64)),
-                                 cell_attention_operand(right.at + (term / 64 * right.box + term % 64)),
-                                 term > 0);
+            cell_attention_group(T(), cell_attention_columns<Tiles>(), sums,
+                                 from + (term / 64 * left.matrix.box + term % 64) / 8,
+                                 to + (term / 64 * right.box + term % 64) / 8, term > 0);
         return;
     }
 #endif
@@ -336,6 +350,31 @@ cell_attention_pairs(Sum (&sums)[Tiles][4], const Left &left,
         sums, [&](typename cell_attention_fragments<T>::A &a, int term) { left.load(a, term); }, right, 0,
         Tiles * 8);
 }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <class T, int Weights, class A>
+__device__ __forceinline__ void cell_attention_pack(A (&a)[Weights / 2], const float (&weights)[Weights][4])
+{
+    CELL_UNROLL
+    for (int i = 0; i < Weights / 2; i++)
+        cell_attention_fragments<T>::take_a(a[i], &weights[i * 2]);
+}
+// What cell_attention_weighed does, of boxes, by wgmma.
+template <class T, int Tiles, int Pieces, class A, class Matrix>
+__device__ __forceinline__ void cell_attention_weighed_by(float (&sums)[Tiles][4], const A (&a)[Pieces],
+                                                          const Matrix &right, int from)
+{
+    const uint64_t at = cell_attention_operand(right.at + from / 64 * right.box);
+    cell_tile_begin();
+    CELL_UNROLL
+    for (int i = 0; i < Pieces; i++) {
+        CELL_UNROLL
+        for (int n = 0; n < Tiles * 8; n += 64)
+            cell_attention_group(T(), cell_attention_columns<8>(), &sums[n / 8], a[i].x,
+                                 at + (n / 64 * right.box + i * 1024) / 8);
+    }
+}
+#endif
 
 // sums += weights right over the right's rows: columns from `from` on, of which `width` are there.
 template <class F, class T, int Tiles, int Weights, class Sum, int Width>
@@ -348,18 +387,8 @@ cell_attention_weighed(Sum (&sums)[Tiles][4], const Sum (&weights)[Weights][4],
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     if constexpr (F::boxed) {
         typename Fragments::A a[Weights / 2];
-        CELL_UNROLL
-        for (int i = 0; i < Weights / 2; i++)
-            Fragments::take_a(a[i], &weights[i * 2]);
-        cell_tile_begin();
-        CELL_UNROLL
-        for (int i = 0; i < Weights / 2; i++) {
-            CELL_UNROLL
-            for (int n = 0; n < Tiles * 8; n += 64)
-                cell_attention_group(T(), &sums[n / 8], a[i].x,
-                                     cell_attention_operand(right.at +
-                                                            ((from + n) / 64 * right.box + i * 1024)));
-        }
+        cell_attention_pack<T>(a, weights);
+        cell_attention_weighed_by<T>(sums, a, right, from);
         return;
     }
 #endif
@@ -416,19 +445,19 @@ __device__ __forceinline__ bool cell_attention_vectors(const cell_attention_rows
 }
 
 // Rows [first, first + Rows) to shared memory, Width elements from element `from` on, zeros from row `end`
-// and from element `extent` on, by all `Threads`. Copies may be under way when it returns: the caller commits
-// and waits.
+// and from element `extent` on, by all `Threads`, of which this is
+// `thread`. Copies may be under way when it returns: the caller commits and waits.
 template <class M, int Threads, int Rows, int Width, bool Boxed, class Place>
 __device__ __forceinline__ void
 cell_attention_fetch(const cell_attention_matrix<typename M::Store, Rows, Width, Boxed> &to,
                      const cell_attention_rows &x, bool vectors, Place place, int first, int end, int from,
-                     int64_t extent)
+                     int64_t extent, int thread)
 {
     typedef typename M::Store S;
     constexpr int each = 16 / (int)sizeof(S), pieces = Width / each;
     if (vectors && Threads % pieces == 0 && place.even()) {
         constexpr int step = Threads / pieces; // rows between those that a thread copies
-        const int row = cell_thread() / pieces, k = cell_thread() % pieces * each, left = end - first;
+        const int row = thread / pieces, k = thread % pieces * each, left = end - first;
         const bool inside = from + k < extent;
         const S *p = (const S *)x.at + (first + row) * place.row + (from + k);
         CELL_UNROLL
@@ -441,7 +470,7 @@ cell_attention_fetch(const cell_attention_matrix<typename M::Store, Rows, Width,
     } else if (vectors) {
         const S *const at = (const S *)x.at;
         CELL_UNROLL_BY(1)
-        for (int e = cell_thread(); e < Rows * pieces; e += Threads) {
+        for (int e = thread; e < Rows * pieces; e += Threads) {
             const int row = e / pieces, k = e % pieces * each;
             const bool valid = first + row < end && from + k < extent;
             cell_cp_async_zfill<16>(to.place(row, k), at + (valid ? place(first + row) + from + k : 0),
@@ -449,7 +478,7 @@ cell_attention_fetch(const cell_attention_matrix<typename M::Store, Rows, Width,
         }
     } else {
         CELL_UNROLL_BY(1)
-        for (int e = cell_thread(); e < Rows * Width; e += Threads) {
+        for (int e = thread; e < Rows * Width; e += Threads) {
             const int row = e / Width, k = e % Width;
             const bool valid = first + row < end && from + k < extent;
             const typename M::Real v =
@@ -492,7 +521,7 @@ template <class M, class F, int Width> struct cell_attention_owned {
     {
         if constexpr (F::staged) {
             cell_attention_fetch<M, F::threads>(matrix, x, cell_attention_vectors<M>(x, extent), place, first,
-                                                end, 0, extent);
+                                                end, 0, extent, cell_thread());
             return cell_attention_staged<S, Matrix>{ matrix };
         } else {
             return cell_attention_unstaged<M, Place>{ x, place, first, end, extent };

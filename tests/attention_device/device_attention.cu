@@ -20,7 +20,7 @@ template <class StoreT, class RealT, int K, int V, int Segments, unsigned Facts,
     static constexpr int keys = K, values = V, segments = Segments, memory = Memory,
                          kind = Facts & WEIGHTS ? CELL_ATTENTION_WEIGHTS : CELL_ATTENTION_SOFTMAX;
     static constexpr bool scaled = !(Facts & (CAP | SLOPE | COLUMN | TABLE | WEIGHTS)),
-                          sink = (Facts & SINK) != 0;
+                          sink = (Facts & SINK) != 0, apart = Memory == CELL_ATTENTION_MOST_MEMORY;
     static constexpr int terms = !!(Facts & SLOPE) + !!(Facts & COLUMN) + !!(Facts & TABLE);
     static __host__ __device__ constexpr int slope_term()
     {
@@ -673,6 +673,30 @@ template <class S, class R, int Members> static void test_type(const char *type)
         c = { { 1, 1, 75, 64, 32, 3, 0, 75, 0, 0.125, 0 } };
         c.paged = true;
         run<M>(type, "pages", c);
+    }
+    if constexpr ((Members & 64) && sizeof(S) == 2) {
+        typedef Member<S, R, 64, 64, 2, CAUSAL | WINDOW, CELL_ATTENTION_MOST_MEMORY> M;
+        Case c = { { 1, 1, 330, 64, 64, 60, 0, 330, 70, 0.125, 0 } };
+        run<M>(type, "a window, warps that copy", c);
+        c = { { 1, 3, 70, 56, 64, 300, 0, 70, 400, 0.125, 0 } };
+        c.parts = 2;
+        run<M>(type, "groups, a history, in parts, warps that copy", c);
+        for (int steps : { 65, 191, 192, 193 })
+            if (full() || steps == 193) {
+                c = { { 1, 1, steps, 64, 64, 0, 0, steps - 3, steps, 0.125, 0 } };
+                c.element = 2;
+                run<M>(type, "tiles, warps that copy", c);
+            }
+    }
+    if constexpr ((Members & 128) && sizeof(S) == 2) {
+        typedef Member<S, R, 128, 64, 1, CAUSAL | CAP | SINK | DOCUMENTS, CELL_ATTENTION_MOST_MEMORY> M;
+        Case c = { { 1, 1, 260, 128, 64, 0, 0, 250, 0, 0.1, 2 } };
+        c.by_log = true;
+        run<M>(type, "documents, a sink, warps that copy", c);
+        typedef Member<S, R, 128, 128, 1, CAUSAL, CELL_ATTENTION_MOST_MEMORY> W;
+        c = { { 1, 1, 129, 128, 120, 0, 0, 129, 0, 0.1, 0 } };
+        c.huge = true;
+        run<W>(type, "scores of 1e4 and of -inf, warps that copy", c);
     }
 }
 

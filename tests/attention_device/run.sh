@@ -14,10 +14,10 @@ program=device_attention.cu family=attention
 # shellcheck disable=SC2317
 fault_type() { echo 4; }
 if [[ -n $full ]]; then
-    for type in 1 2 4 8; do cases 1 63 $type; done
+    for type in 1 2 4 8; do cases 1 255 $type; done
     faults fault_type
 else
-    cases 1 63 4
+    cases 1 255 4
     cases 0 40 1
     cases 0 6 2
 fi

@@ -400,7 +400,10 @@ for spec in delta gated_delta linear_attention; do
     TYPES=bf16 instance $spec tile "2,23,2 3,5,2 gpu:70,5,2" --dim N=64 --dim V=64
 done
 TYPES=bf16 instance hgrn scan "2,9 1,37" --dim D=2048
-TYPES=bf16 instance causal_attention "window attention" "1,70,2" --dim N=64 --dim V=64
+TYPES=bf16 instance causal_attention "window attention" "1,70,2 1,2,1,600,590 gpu:2,450,3" \
+    --dim N=64 --dim V=64
+TYPES=f16 instance causal_attention attention "1,3,1 gpu:1,300,2 gpu:1,1,2,300,299" \
+    --dim N=128 --dim V=128 --dim G=3
 TYPES=bf16 instance window_attention "window attention" "1,70,2" --dim N=64 --dim V=64 --dim W=256
 
 # Every spec with every value of its options, at small sizes.

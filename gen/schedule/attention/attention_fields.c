@@ -450,7 +450,7 @@ void attention_print_fields(Kernel *k)
     if (c->history)
         print_segment(k, 1, true);
     print_buffer(k, "lse", attention_printing(k)->w->sums);
-    if (attention_printing(k)->kernel == ATTENTION_FORWARD)
+    if (attention_printing(k)->kernel <= ATTENTION_COMBINE)
         print_outputs(k);
     else
         print_gradients(k);

@@ -1,5 +1,6 @@
 /* attention_forms.c: the kernels of schedule attention as operations: their order and grids, as formulas over
  * the sizes of a call. */
+#include "../../../runtime/cell_attention_sizes.h"
 #include "../../../runtime/cpu/cell_cpu_attention_sizes.h"
 #include "attention_plan.h"
 #include "emit/emit.h"
@@ -18,6 +19,46 @@ static const Formula *steps_before(const Plan *p, const AttentionCut *c)
     return formula(m, F_MIN, formula_leaf(m, F_START, 0), formula_size(m, places));
 }
 
+/* ---- calls of few rows, whose keys several blocks share. Sizes alone decide, so that the order of sums does
+ * not follow the device. */
+
+static const Formula *heads_of(const Plan *p, const AttentionCut *c)
+{
+    return formula_size(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_B), c->heads));
+}
+
+static const Formula *rows_of(const Plan *p, const AttentionCut *c)
+{
+    return formula_size(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_T), c->group));
+}
+
+const Formula *attention_is_few(const Plan *p, const AttentionCut *c)
+{
+    return formula_with(p->m, F_LE, rows_of(p, c), CELL_ATTENTION_FEW_ROWS);
+}
+
+/* As kernels_attention.c prints it. */
+const Formula *attention_parts(const Plan *p, const AttentionCut *c)
+{
+    Module *m = p->m;
+    const Formula *steps = formula_size(m, poly_dim(m, ATOM_T));
+    const Formula *keys = formula(m, F_ADD, steps, steps_before(p, c));
+    const Formula *fit = formula(m, F_DIV, formula_const(m, CELL_ATTENTION_PART_BLOCKS),
+                                 formula_with(m, F_MAX, heads_of(p, c), 1));
+    const Formula *n = formula(m, F_MIN, formula_with(m, F_CEILDIV, keys, CELL_ATTENTION_PART_KEYS), fit);
+    return formula_with(m, F_MAX, formula_with(m, F_MIN, n, CELL_ATTENTION_PARTS), 1);
+}
+
+const Formula *attention_part_bytes(const Plan *p, const AttentionCut *c)
+{
+    Module *m = p->m;
+    const Formula *parts = attention_parts(p, c);
+    const Formula *n = formula(m, F_MUL, formula(m, F_MUL, heads_of(p, c), rows_of(p, c)), parts);
+    n = formula(m, F_MUL, n, formula(m, F_LT, formula_const(m, 1), parts));
+    n = formula(m, F_MUL, n, attention_is_few(p, c));
+    return formula_with(m, F_MUL, n, (c->values + 2) * dtype_bytes(p->compute));
+}
+
 static const Formula *grid(const Plan *p, const AttentionCut *c, AttentionKernel kernel)
 {
     Module *m = p->m;
@@ -32,6 +73,8 @@ static const Formula *grid(const Plan *p, const AttentionCut *c, AttentionKernel
         n = tiles(p, c, kernel, formula(m, F_MUL, steps, formula_size(m, c->group)));
     }
     n = formula_with(m, F_MUL, n, attention_slabs(p, c, kernel));
+    if (kernel == ATTENTION_FEW)
+        n = formula(m, F_MUL, n, attention_parts(p, c));
     /* Without steps nothing is asked for. */
     n = formula(m, F_MUL, n, formula_with(m, F_MIN, steps, 1));
     return formula(m, F_MUL, heads, n);
@@ -103,20 +146,45 @@ static bool cpu_stage(const Plan *p, const AttentionWalk *w, bool backward, int 
     return n == 0;
 }
 
-static bool has_kernel(const AttentionWalk *w, AttentionKernel kernel)
+bool attention_has_kernel(const AttentionWalk *w, AttentionKernel kernel)
 {
+    if (kernel == ATTENTION_FEW || kernel == ATTENTION_COMBINE)
+        return w->cut->history;
     return w->cut->form.kind == ATTENTION_SOFTMAX || kernel != ATTENTION_DOTS;
+}
+
+static Form form_of(const Plan *p, AttentionWalk *w, AttentionKernel k)
+{
+    static const char *const words[] = { "sums over pairs of steps",
+                                         "sums over pairs of few steps and parts of the past",
+                                         "sums of the parts",
+                                         "dy . y of each row",
+                                         "gradients of queries, over pairs of steps",
+                                         "gradients of keys and values, over pairs of steps" };
+    Form f = { .kernel = w->kernel[k].name,
+               .refs = &w->kernel[k].refs,
+               .words = words[k],
+               .grid = grid(p, w->cut, k),
+               .threads = attention_threads(p, w->cut, k),
+               .own_states = true };
+    if (attention_smem(p, w->cut, k))
+        f.bytes = formula_const(p->m, attention_smem(p, w->cut, k));
+    if (attention_copiers(p, w->cut, k))
+        f.words = "sums over pairs of steps, by warps for which others copy";
+    if (k == ATTENTION_FEW || k == ATTENTION_COMBINE)
+        f.when = attention_is_few(p, w->cut);
+    if (k == ATTENTION_COMBINE)
+        f.when = formula_and(p->m, f.when,
+                             formula(p->m, F_LT, formula_const(p->m, 1), attention_parts(p, w->cut)));
+    return f;
 }
 
 /* Stage n: a kernel of a sum; the kernels of a sum follow one another. */
 bool attention_stage(const Plan *p, const Program *pr, int level, int n, FormList *out)
 {
-    static const char *const words[] = { "sums over pairs of steps", "dy . y of each row",
-                                         "gradients of queries, over pairs of steps",
-                                         "gradients of keys and values, over pairs of steps" };
     const AttentionWalks *all = attention_walks(pr);
     AttentionKernel first = pr->dir == FORWARD ? ATTENTION_FORWARD : ATTENTION_DOTS;
-    AttentionKernel last = pr->dir == FORWARD ? ATTENTION_FORWARD : ATTENTION_KEYS;
+    AttentionKernel last = pr->dir == FORWARD ? ATTENTION_COMBINE : ATTENTION_KEYS;
     for (int i = 0; i < all->len; i++) {
         AttentionWalk *w = &all->data[i];
         if (w->cut->level != level || (pr->dir == BACKWARD && p->m->roots.data[w->cut->given].dinput < 0))
@@ -127,17 +195,12 @@ bool attention_stage(const Plan *p, const Program *pr, int level, int n, FormLis
             continue;
         }
         for (AttentionKernel k = first; k <= last; k++) {
-            if (!has_kernel(w, k) || n-- > 0)
+            /* FEW is another form of FORWARD. */
+            if (!attention_has_kernel(w, k) || k == ATTENTION_FEW || n-- > 0)
                 continue;
-            Form f = { .kernel = w->kernel[k].name,
-                       .refs = &w->kernel[k].refs,
-                       .words = words[k],
-                       .grid = grid(p, w->cut, k),
-                       .threads = attention_threads(p, w->cut, k),
-                       .own_states = true };
-            if (attention_smem(p, w->cut, k))
-                f.bytes = formula_const(p->m, attention_smem(p, w->cut, k));
-            vec_push(p->m->arena, out, f);
+            if (k == ATTENTION_FORWARD && attention_has_kernel(w, ATTENTION_FEW))
+                vec_push(p->m->arena, out, form_of(p, w, ATTENTION_FEW));
+            vec_push(p->m->arena, out, form_of(p, w, k));
             return true;
         }
     }

@@ -83,7 +83,7 @@ static const char *leaf(ExprPrinter *e, NodeId id)
 static const char *buffer_name(Kernel *k, int id)
 {
     const AttentionWalk *w = attention_printing(k)->w;
-    return id == w->sums ? "logarithms" : id == w->dots ? "dots" : NULL;
+    return id == w->sums ? "logarithms" : id == w->dots ? "dots" : id == w->parts ? "parts_of_sums" : NULL;
 }
 
 static int resident(const Kernel *k)

@@ -143,12 +143,12 @@ static void print_facts(Kernel *k)
     buf_line(k->out, "typedef %s Store;", k_type(p->dtype));
     buf_line(k->out, "typedef %s Real;", k->real);
     buf_line(k->out, "static constexpr int keys = %d, values = %d, segments = %d, memory = %d, terms = %d,",
-             attention_padded(c->keys), attention_padded(c->values), 1 + c->history,
-             (int)CELL_ATTENTION_LEAST_MEMORY, attention_term_of(k, c->reads.len));
+             attention_padded(c->keys), attention_padded(c->values), 1 + c->history, attention_memory(p),
+             attention_term_of(k, c->reads.len));
     buf_line(k->out, "                     kind = CELL_ATTENTION_%s;",
              c->form.kind == ATTENTION_SOFTMAX ? "SOFTMAX" : "WEIGHTS");
-    buf_line(k->out, "static constexpr bool scaled = %s, sink = false;",
-             c->scale >= 0 && c->form.kind == ATTENTION_SOFTMAX ? "true" : "false");
+    buf_line(k->out, "static constexpr bool scaled = %s, sink = false, apart = %s;",
+             attention_is_scaled(c) ? "true" : "false", attention_apart(c) ? "true" : "false");
     print_kinds(k);
     k_open(k, "struct Uses");
     attention_print_uses(k);
@@ -180,9 +180,33 @@ static const char *tiles_text(Kernel *k)
                   slabs);
 }
 
+/* As attention_parts has them. */
+static void print_parts(Kernel *k)
+{
+    const AttentionCut *c = attention_cut_of(k);
+    const char *places = k_poly(k, k->p->m->tensors.data[c->k.past].axes[0]);
+    buf_line(k->out, "const int64_t keys = dim_T + (t0 < %s ? t0 : %s);", places, places);
+    buf_line(k->out, "const int parts = cell_attention_parts(keys, dim_B * heads);");
+}
+
+/* [B, heads, parts, rows, values], and behind them [B, heads, parts, rows, 2]. */
+static void print_part_sums(Kernel *k)
+{
+    const AttentionCut *c = attention_cut_of(k);
+    const int buffer = attention_printing(k)->w->parts;
+    const char *sums = k_written(k, REF_BUFFER, buffer, k->p->compute);
+    k_open(k, "if (parts > 1)");
+    buf_line(k->out, "const int64_t rows = dim_T * %s, at = (b * heads + head) * parts * rows;",
+             k_poly(k, c->group));
+    buf_line(k->out, "x.part_sums = %s + at * %d;", sums, c->values);
+    buf_line(k->out, "x.part_stats = %s + dim_B * heads * parts * rows * %d + at * 2;", sums, c->values);
+    k_close(k);
+}
+
 static void body(Kernel *k)
 {
-    static const char *const calls[] = { "forward", "dots", "back_rows", "back_keys" };
+    static const char *const calls[] = { "forward", "forward", "combine", "dots", "back_rows", "back_keys" };
+    static const char *const names[] = { "FORWARD", "FEW", "", "", "BACK_ROWS", "BACK_KEYS" };
     const AttentionCut *c = attention_cut_of(k);
     const char *facts = attention_printing(k)->w->facts;
     AttentionKernel kind = attention_printing(k)->kernel;
@@ -191,18 +215,26 @@ static void body(Kernel *k)
             k->out,
             "static_assert(cell_attention_facts<%s, CELL_ATTENTION_%s>::smem == %lld, \"the compiler has "
             "another number\");",
-            facts,
-            kind == ATTENTION_FORWARD ? "FORWARD"
-            : kind == ATTENTION_ROWS  ? "BACK_ROWS"
-                                      : "BACK_KEYS",
-            (long long)attention_smem(k->p, c, kind));
-    buf_line(k->out, "const int64_t heads = %s, tiles = %s;", k_bare(k, k_poly(k, c->heads)), tiles_text(k));
+            facts, names[kind], (long long)attention_smem(k->p, c, kind));
+    const bool few = kind == ATTENTION_FEW, parts = few || kind == ATTENTION_COMBINE;
+    buf_line(k->out, "const int64_t heads = %s;", k_bare(k, k_poly(k, c->heads)));
+    if (parts)
+        print_parts(k);
+    buf_line(k->out, "const int64_t tiles = %s%s;", tiles_text(k), few ? " * parts" : "");
     k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * tiles; n += cell_block_count(0))");
     buf_line(k->out, "const int64_t head = n %% heads, b = n / heads %% dim_B, block = n / heads / dim_B;");
     attention_print_heads(k);
     buf_line(k->out, "cell_attention<%s> x = {};", facts);
     attention_print_fields(k);
-    buf_line(k->out, "cell_attention_%s<%s>(x, block);", calls[kind], facts);
+    if (parts)
+        print_part_sums(k);
+    if (few)
+        buf_line(k->out,
+                 "cell_attention_forward<%s, CELL_ATTENTION_FEW>(x, block / parts, (int)(block %% parts), "
+                 "parts);",
+                 facts);
+    else
+        buf_line(k->out, "cell_attention_%s<%s>(x, block%s);", calls[kind], facts, parts ? ", parts" : "");
     buf_line(k->out, "cell_barrier();");
     k_close(k);
 }
@@ -211,7 +243,7 @@ void attention_print(Plan *p, Program *pr, Buf *cuda)
 {
     AttentionWalks *all = attention_walks(pr);
     AttentionKernel first = pr->dir == FORWARD ? ATTENTION_FORWARD : ATTENTION_DOTS;
-    AttentionKernel last = pr->dir == FORWARD ? ATTENTION_FORWARD : ATTENTION_KEYS;
+    AttentionKernel last = pr->dir == FORWARD ? ATTENTION_COMBINE : ATTENTION_KEYS;
     for (int i = 0; i < all->len; i++) {
         AttentionWalk *w = &all->data[i];
         Printing x = { w, first, &attention_cuda };
@@ -225,7 +257,7 @@ void attention_print(Plan *p, Program *pr, Buf *cuda)
             continue;
         }
         for (x.kernel = first; x.kernel <= last; x.kernel++) {
-            if (x.kernel == ATTENTION_DOTS && w->cut->form.kind != ATTENTION_SOFTMAX)
+            if (!attention_has_kernel(w, x.kernel))
                 continue;
             Kernel k = attention_kernel(p, pr, &x, &w->kernel[x.kernel].refs, cuda);
             k_print(&k, w->kernel[x.kernel].name, body);
