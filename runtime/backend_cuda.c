@@ -284,7 +284,7 @@ static cell_status cuda_copy(void *self, void *to, const void *from, size_t byte
                  err);
 }
 
-static cell_status cuda_copy_rows(void *self, const cell_rows *rows, cell_error *err)
+static cell_status cuda_copy_rows(void *self, const cell_row_copy *rows, cell_error *err)
 {
     CudaDevice *cuda = self;
     cell_status status = use(cuda, err);

@@ -315,7 +315,7 @@ static cell_status driver_copy(void *self, void *to, const void *from, size_t by
     return status == CELL_OK ? check(d, d->cu.cuMemcpyAsync(to, from, bytes, d->stream), "cannot copy", err) : status;
 }
 
-static cell_status driver_copy_rows(void *self, const cell_rows *rows, cell_error *err)
+static cell_status driver_copy_rows(void *self, const cell_row_copy *rows, cell_error *err)
 {
     Device *d = self;
     cell_status status = use(d, err);

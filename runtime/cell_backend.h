@@ -65,12 +65,12 @@ typedef struct cell_strands {
 typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);
 
 /* n rows of so many bytes, from and to memory of the backend, each a pitch of bytes behind the one before. */
-typedef struct cell_rows {
+typedef struct cell_row_copy {
     void *to;
     const void *from;
     size_t to_pitch, from_pitch, bytes;
     int64_t n;
-} cell_rows;
+} cell_row_copy;
 
 /* `self` is what create made. Functions return a status and leave the sentence in err. */
 typedef struct cell_backend {
@@ -88,7 +88,7 @@ typedef struct cell_backend {
     cell_status (*copy)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     cell_status (*transfer)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     /* The same, of rows apart; NULL: they are copied one by one. */
-    cell_status (*copy_rows)(void *self, const cell_rows *rows, cell_error *err);
+    cell_status (*copy_rows)(void *self, const cell_row_copy *rows, cell_error *err);
     /* A few bytes of host memory, which the caller may change at once, in stream order; zeros where the
      * stream is being captured. NULL: not possible. */
     cell_status (*put)(void *self, void *to, const void *from, size_t bytes, cell_error *err);

@@ -498,14 +498,14 @@ static cell_status move_rows(Cut *c, const cell_arg *arg, void *whole, void *cop
     if (status != CELL_OK || batch == 0 || step == 0)
         return status;
     step /= batch;
-    cell_rows rows = { .to = copy, .from = (char *)whole + s->row * step };
+    cell_row_copy rows = { .to = copy, .from = (char *)whole + s->row * step };
     rows.to_pitch = (size_t)(s->steps * step);
     rows.from_pitch = (size_t)(c->sizes[CELL_SIZE_T] * step);
     if (out)
-        rows = (cell_rows){ .to = (char *)whole + s->row * step,
-                            .from = copy,
-                            .to_pitch = rows.from_pitch,
-                            .from_pitch = rows.to_pitch };
+        rows = (cell_row_copy){ .to = (char *)whole + s->row * step,
+                                .from = copy,
+                                .to_pitch = rows.from_pitch,
+                                .from_pitch = rows.to_pitch };
     rows.bytes = (size_t)(s->steps * step);
     rows.n = batch;
     const cell_backend *backend = c->ctx->backend;

@@ -254,7 +254,7 @@ static void attack_sizes(cell_context *ctx, Call *c)
         refused(ctx, c, plain(ctx, c), CELL_BAD_SIZE, "T 2", "a step of two steps");
         c->sizes[CELL_SIZE_T] = 1;
     }
-    c->flags = c->which == 'b' ? 2 : CELL_ACCUMULATE;
+    c->flags = c->which == 'b' ? 4 : CELL_ACCUMULATE;
     refused(ctx, c, plain(ctx, c), CELL_BAD_ARGUMENT, "flags", "unknown flags");
     c->flags = 0;
     check(run(ctx, c, NULL, &c->memory) == CELL_NULL_POINTER, label_of(ctx, c), "no argument list", "accepted");

@@ -139,7 +139,7 @@ static cell_attention_rows rows_at(const real *at, int64_t group, int64_t n)
 }
 static cell_attention_result result_at(real *at, int64_t group, int64_t n)
 {
-    return (cell_attention_result){ at, group * n, n, 1, true };
+    return (cell_attention_result){ at, group * n, n, 1, true, false };
 }
 
 /* What is to be written. */
