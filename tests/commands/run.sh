@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.."
 cellc=${CELLC:-$PWD/build/cellc}
 [[ $cellc == /* ]] || cellc=$PWD/$cellc
 unset CELLC_HOME
+export LC_ALL=C.UTF-8 # texts that are looked for are in UTF-8, whatever the machine's language is
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 said=$dir/out
