@@ -490,7 +490,8 @@ static TensorId proxy_of(Proxies *x, NodeId read, const AttentionCut *to)
     t.chunk = true;
     t.level = to->level;
     t.no_grad = false;
-    t.grows = false;
+    t.grows = t.reach = false;
+    t.range = NULL;
     x->data[x->n] = (Proxy){ module_tensor(m, t), history, read };
     return x->data[x->n++].tensor;
 }
