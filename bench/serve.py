@@ -2,7 +2,7 @@
 """Times a step of a store of sessions on a GPU: microseconds per token at the median and at one in a hundred.
 
 `host` is one call and a wait for it, from Python; `device` is the time between two events around each of many calls that
-nobody waits for. The floor is what the states' bytes take, read and written, at the speed at which this card copies as many
+the host does not wait for. The floor is what the states' bytes take, read and written, at the speed at which this card copies as many
 bytes by one kernel of PyTorch. Beside the store is the module's own step, which reads and writes states that are passed in and out.
 usage: serve.py [--steps N] [--heads 32] [--size 128] [--batch 1 128]"""
 

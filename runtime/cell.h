@@ -140,7 +140,7 @@ typedef struct cell_pool_state {
 cell_status cell_pool_read(cell_context *ctx, cell_pool_state *state);
 cell_status cell_pool_forget_most(cell_context *ctx);
 /* Frees the context's workspace and the graphs that it has recorded, and gives back to the device what the
- * pool holds and nobody uses, but for `keep` bytes. What was freed in stream order goes back when the
+ * pool holds unused, but for `keep` bytes. What was freed in stream order goes back when the
  * stream is there: cell_synchronize before. */
 cell_status cell_pool_trim(cell_context *ctx, size_t keep);
 

@@ -64,7 +64,7 @@ typedef struct cell_strands {
 
 typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);
 
-/* n rows of so many bytes, from and to memory of the backend, each a pitch of bytes behind the one before. */
+/* n rows of `bytes` bytes, from and to memory of the backend, each a pitch of bytes behind the one before. */
 typedef struct cell_row_copy {
     void *to;
     const void *from;

@@ -19,7 +19,7 @@
 enum { MOST_PASSES = 4, GRAIN = 64, EVERY = 64, MOST_STATES = CELL_MAX_ARGS };
 #define MOST_PITCH 2147483647u /* CUDA's limit, bytes */
 
-/* Pieces that `slots` checkpoints and so many passes are enough for: the sums of a binomial tree. */
+/* The number of pieces for which `slots` checkpoints and `passes` passes are enough: the sums of a binomial tree. */
 static double reach(int64_t slots, int passes)
 {
     double pieces = 1;
@@ -28,7 +28,7 @@ static double reach(int64_t slots, int passes)
     return pieces;
 }
 
-/* The fewest checkpoints for `count` pieces in so many passes. */
+/* The fewest checkpoints for `count` pieces in `passes` passes. */
 static int64_t slots_for(int64_t count, int passes)
 {
     int64_t low = 0, high = count - 1;
@@ -42,7 +42,7 @@ static int64_t slots_for(int64_t count, int passes)
     return low;
 }
 
-/* Pieces [from, to), the states in front of the first at hand, and room for `slots` checkpoints: in
+/* Pieces [from, to), the states in front of the first known, and room for `slots` checkpoints: in
  * front of which piece the next one is kept. As few as can be lie before it, since these are computed
  * once more. */
 static int64_t middle(int64_t from, int64_t to, int64_t slots)
@@ -73,7 +73,7 @@ static int is_bound(const cell_desc *desc, const char *name)
     return 0;
 }
 
-/* The sizes of a call of so many steps, `before` of the walk's steps behind its first. */
+/* The sizes of a call of `steps` steps, `before` of the walk's steps behind its first. */
 static void sizes_of_piece(const cell_desc *desc, const int64_t *sizes, int64_t steps, int64_t before,
                            int64_t *piece)
 {
@@ -174,7 +174,7 @@ typedef struct Search {
     int passes; /* of the best */
 } Search;
 
-/* Pieces of so many steps, in as few passes as the budget allows. */
+/* Pieces of `length` steps, in as few passes as the budget allows. */
 static cell_status try_length(Search *s, int64_t length, int64_t checkpoint)
 {
     int64_t steps = s->sizes[CELL_SIZE_T];
@@ -306,7 +306,7 @@ typedef struct Cut {
     int n_list, flags;
     int direct[CELL_MAX_ARGS]; /* per argument of the list: its pieces lie in it as a call takes them */
     int64_t at[CELL_MAX_ARGS]; /* else where in the workspace the piece is copied to */
-    int64_t made[CELL_MAX_ARGS]; /* per argument of forward: where backward has outputs that nobody reads */
+    int64_t made[CELL_MAX_ARGS]; /* per argument of forward: where backward has outputs that are not read */
     int64_t state_at[MOST_STATES], carry_at[2], lengths_at;
     int64_t inner, total; /* bytes of a piece's own workspace, and of all of it */
     /* Per state, arguments: of forward's list initial and final; of backward's adjoint of the final and

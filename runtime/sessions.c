@@ -1,7 +1,7 @@
 /* Sessions: states of many sequences in rows, of which each call takes some. In: a description, sessions by
  * number, a call's tensors. Out: the call's results, and the states in rows. Guaranteed: a row that another
  * session or an earlier call of the same one needs is not written; row 0 holds the initial states and
- * belongs to nobody; which sessions have which rows changes only when a call has been issued. */
+ * belongs to no session; which sessions have which rows changes only when a call has been issued. */
 #include "cell_sessions.h"
 #include "half.h"
 #include "run.h"
@@ -154,7 +154,7 @@ static cell_status make(cell_sessions *s)
     s->free = s->users + s->n_rows;
     s->spare = s->free + s->n_rows;
     memset(s->users, 0, (size_t)s->n_rows * sizeof *s->users);
-    for (int64_t i = s->n_rows - 1; i > 0; i--) /* row 0 is nobody's */
+    for (int64_t i = s->n_rows - 1; i > 0; i--) /* row 0 is no session's */
         s->free[s->n_free++] = (int32_t)i;
     return alloc_rows(s);
 }

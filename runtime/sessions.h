@@ -50,7 +50,7 @@ struct cell_sessions {
     int64_t n_rows, n_dense, n_free, spare_free;
     Session *sessions;
     Past *past, *planned; /* [capacity][back + 1] */
-    int32_t *users, *free, *spare; /* of each row how many have it; rows that nobody has; both as they were */
+    int32_t *users, *free, *spare; /* of each row how many have it; rows of no session; both as they were */
     int32_t *host_rows,
         *device_rows; /* what the backend has, and behind it what it will have; [2][capacity] */
     int64_t n_sent;

@@ -1,7 +1,7 @@
 /* cpu_column.c: COLUMN groups, sums over batch and time. In comes a group of such sums over the same
  * columns; out go two kernels. An item of the first is a chunk of rows and a piece of the columns, whose
  * sums it leaves in the buffer of partial sums; the second adds these in order. How many chunks there
- * are follows from sizes. Where a ROW group has these rows at hand (Group.by_rows), its kernel is the first
+ * are follows from sizes. Where a ROW group has these rows (Group.by_rows), its kernel is the first
  * one: an item of it is a chunk, and it adds to the chunk's partial sums row by row. */
 #include "cpu.h"
 

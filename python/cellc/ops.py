@@ -4,7 +4,7 @@ are taken (those that are not contiguous, or not aligned as the kernels need, ar
 the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
 asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
 `sizes` in the library's order, behind which stands the reserve's budget where there is one. A call that
-nobody watches does without the operators (eager.py)."""
+nothing records does without the operators (eager.py)."""
 
 import contextlib
 

@@ -54,7 +54,7 @@ static void counts(void)
     EXPECT(cell_pool_forget_most(ctx) == CELL_OK && cell_pool_read(ctx, &state) == CELL_OK && state.most == 0,
            "%zu", state.most);
     int mine;
-    EXPECT(cell_free(ctx, &mine) == CELL_BAD_ARGUMENT, "memory of nobody is freed");
+    EXPECT(cell_free(ctx, &mine) == CELL_BAD_ARGUMENT, "memory that the context did not allocate is freed");
     EXPECT(cell_pool_read(ctx, NULL) == CELL_NULL_POINTER &&
                cell_pool_read(NULL, &state) == CELL_NULL_POINTER,
            "null");

@@ -418,7 +418,7 @@ static void find_waits(const Plan *p, const Program *pr, BlockWalk *w)
         }
 }
 
-/* What each state begins with, in so many axes. */
+/* Do all states begin with the axes of the heads? */
 static bool state_heads(const Plan *p, BlockWalk *w)
 {
     bool first = true;
