@@ -393,26 +393,26 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
     return status == CELL_OK ? marked : status;
 }
 
+/* A call that may have CELL_RECOMPUTE. which: 'f' or 'b'. */
+static cell_status run_training(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
+                                void *const *args, const cell_memory *memory, int flags)
+{
+    int whole = 1, plain = flags & ~CELL_RECOMPUTE;
+    cell_status status = CELL_OK;
+    if (flags != plain)
+        status = cell_run_recompute(ctx, desc, which == 'b', sizes, args, memory, plain, &whole);
+    return status == CELL_OK && whole ? run_direction(ctx, desc, which, sizes, args, memory, plain, NULL)
+                                      : status;
+}
+
 cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                              void *const *args, const cell_memory *memory, int flags) {
-    int whole = 1;
-    cell_status status = CELL_OK;
-    if (flags & CELL_RECOMPUTE)
-        status = cell_run_recompute(ctx, desc, 0, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
-    return status == CELL_OK && whole
-               ? run_direction(ctx, desc, 'f', sizes, args, memory, flags & ~CELL_RECOMPUTE, NULL)
-               : status;
+    return run_training(ctx, desc, 'f', sizes, args, memory, flags);
 }
 
 cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                               void *const *args, const cell_memory *memory, int flags) {
-    int whole = 1;
-    cell_status status = CELL_OK;
-    if (flags & CELL_RECOMPUTE)
-        status = cell_run_recompute(ctx, desc, 1, sizes, args, memory, flags & ~CELL_RECOMPUTE, &whole);
-    return status == CELL_OK && whole
-               ? run_direction(ctx, desc, 'b', sizes, args, memory, flags & ~CELL_RECOMPUTE, NULL)
-               : status;
+    return run_training(ctx, desc, 'b', sizes, args, memory, flags);
 }
 
 cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
