@@ -103,10 +103,14 @@ const Reason *refuses_packed(const Module *m, const Schedule *s)
 }
 
 /* A plan by the schedule *s, or by the one behind it that takes such a plan too; NULL: there is none so, and
- * the verdict says why. */
-static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const Schedule *const *s,
-                          Refusals *r, Verdict *v)
+ * the verdict says why. The plan's module is a copy, so that an attempt leaves nothing behind. */
+static Plan *try_schedule(const Module *untouched, const Request *request, Trial *trial,
+                          const Schedule *const *s, Refusals *r, Verdict *v)
 {
+    Module *m = module_copy(untouched);
+    bool rewritten = (*s)->rewrites && (*s)->rewrites(m);
+    if ((*s)->rewrites && !rewritten)
+        m = module_copy(untouched);
     Plan *p = plan_new(m, request, trial, *s);
     tell_refusals(p, r, false);
     *v = (Verdict){ .why = refuses_packed(m, p->schedule) };
@@ -115,24 +119,10 @@ static Plan *try_schedule(Module *m, const Request *request, Trial *trial, const
     if (v->why)
         return NULL;
     p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
-    Planning planning = { .p = p, .order = s, .refusals = r };
+    Planning planning = { .p = p, .order = s, .refusals = r, .untouched = untouched, .rewritten = rewritten };
     bool taken = plan_run_passes(&planning);
     *v = planning.verdict;
     return taken ? p : NULL;
-}
-
-/* A schedule that has arrays of its own form leaves those of the others as they were. */
-static Plan *attempt(Module *m, const Request *request, Trial *trial, const Schedule *const *s, Refusals *r,
-                     Verdict *v)
-{
-    size_t bytes = sizeof *m->roots.data * (size_t)m->roots.len;
-    Roots *before = (*s)->per_unit ? arena_alloc(m->arena, bytes + 1) : NULL;
-    if (before)
-        memcpy(before, m->roots.data, bytes);
-    Plan *p = try_schedule(m, request, trial, s, r, v);
-    if (before && !p)
-        memcpy(m->roots.data, before, bytes);
-    return p;
 }
 
 static bool has_state(const Module *m)
@@ -176,7 +166,7 @@ static Plan *plan_by(Module *m, const Request *request, Trial *trial, const Sche
     Verdict v;
     Plan *p;
     do
-        p = attempt(m, request, trial, s, r, &v);
+        p = try_schedule(m, request, trial, s, r, &v);
     while (!p && v.again);
     if (!p && !r->why[schedule_number(*s)])
         r->why[schedule_number(*s)] = v.why;
@@ -222,7 +212,6 @@ static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, bool
 
 Plan *plan_make(Module *m, const Request *request)
 {
-    int conditions = m->quotients.len;
     bool stateless = !has_state(m);
     Trial *t = arena_alloc(m->arena, sizeof *t);
     Plan *p = NULL;
@@ -232,7 +221,8 @@ Plan *plan_make(Module *m, const Request *request)
         Refusals none = { arena_alloc(m->arena, sizeof *none.why * (size_t)schedule_count()) };
         p = plan_by(m, request, t, &request->schedule, &none);
     }
-    if (m->quotients.len != conditions)       /* each is a check of the call: only the spec may ask for one */
-        bug(m->c, "plan", "planning made %d conditions of the call", m->quotients.len - conditions);
+    if (p && p->m->quotients.len !=
+                 m->quotients.len) /* each is a check of the call: only the spec may ask for one */
+        bug(m->c, "plan", "planning made %d conditions of the call", p->m->quotients.len - m->quotients.len);
     return p;
 }

@@ -44,6 +44,8 @@ typedef struct Planning {
     Plan *p;
     const Schedule *const *order; /* the schedule, with those that are tried behind it */
     Refusals *refusals;
+    const Module *untouched; /* the module as no attempt has changed it */
+    bool rewritten; /* by the schedule (Schedule.rewrites) */
     Phasing of[2]; /* from `phases` on: FORWARD, BACKWARD */
     bool *stored; /* likewise: per node, forward arrays that backward finds in memory */
     bool *wanted; /* from `arguments` on: per node, those of them that it reads */

@@ -188,6 +188,14 @@ static int64_t block_memory(const Plan *p)
     return most;
 }
 
+/* Does the next schedule in the order plan this module, too? */
+static bool plans_the_same(const Planning *s)
+{
+    const Schedule *next = s->order[1];
+    return s->p->schedule->plans_as_next && !s->rewritten &&
+           !(next->rewrites && next->rewrites(module_copy(s->untouched)));
+}
+
 /* The plan is one by its schedule, or by the one behind it that takes such a plan too. */
 static void settle(Planning *s)
 {
@@ -195,7 +203,7 @@ static void settle(Planning *s)
     p->block_memory = block_memory(p);
     for (;;) {
         s->verdict = p->schedule->settle ? p->schedule->settle(p) : (Verdict){ 0 };
-        if (!s->verdict.why || p->request->schedule || !p->schedule->plans_as_next)
+        if (!s->verdict.why || p->request->schedule || !plans_the_same(s))
             break;
         s->refusals->why[schedule_number(p->schedule)] = s->verdict.why;
         p->schedule = *++s->order;

@@ -80,12 +80,16 @@ struct Schedule {
 
     /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */
     const char *(*leads)(const struct Module *m);
+    /* Makes sums of the module over, as its walk wants them, before anything else; false: there are none such.
+     * An attempt has a module of its own. */
+    bool (*rewrites)(struct Module *m);
     /* Before anything is planned: why it cannot take the cell; NULL: perhaps it can. May leave what it found
      * in the plan. */
     const struct Reason *(*refuses)(struct Plan *p);
     /* When all kernels of a plan are known; no hook: it takes the cell. */
     Verdict (*settle)(struct Plan *p);
-    bool plans_as_next;           /* a plan for which that said no is one of the next schedule in the order */
+    bool plans_as_next; /* a plan for which that said no is one of the next schedule in the order,
+                                   * where neither of them rewrites the module */
     /* Is why it was refused worth a line of this plan? No hook: it is, of each. */
     bool (*tells)(const struct Plan *p);
 

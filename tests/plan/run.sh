@@ -67,6 +67,22 @@ done
 round "$last" specs/lstm.cell --dtype bf16 --products fused
 round "$last" specs/e88.cell --dtype bf16 --archs "90 80"
 
+# An attempt that fails leaves nothing behind: the kernels are those of the schedule that takes the cell, as if no other
+# had been tried. (Not where sums leave the step beside it, or another plan takes long calls.)
+tried=0
+for spec in specs/*.cell tests/constructs/*.cell; do
+    grep -q '^cell ' "$spec" || continue
+    options=(--import-dir specs -Wno-performance --kind cuda)
+    schedule=$("$cellc" explain "$spec" --import-dir specs -Wno-performance | sed -nE 's/^  schedule +([a-z]+):.*/\1/p')
+    [[ $schedule =~ ^(scan|gemm|block|steps)$ ]] || continue
+    "$cellc" emit "$spec" "${options[@]}" >"$work/auto"
+    grep -q '^// For calls of several steps' "$work/auto" && continue
+    tried=$((tried + 1))
+    "$cellc" emit "$spec" "${options[@]}" --schedule "$schedule" | cmp -s - "$work/auto"
+    same "kernels of $spec by --schedule $schedule" 0 $?
+done
+same "cells whose schedule is not the first that is tried" yes "$([[ $tried -gt 100 ]] && echo yes || echo "only $tried")"
+
 # broken SCRIPT WANTED: what is said of the dump behind the script of sed, which changes something; numbers are N.
 broken() {
     sed -E "$1" "$work/dump" >"$work/broken"

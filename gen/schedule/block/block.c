@@ -9,6 +9,7 @@
 #include "ir/marks.h"
 #include "plan/plan_pass.h"
 #include "plan/reason.h"
+#include "plan/split_sums.h"
 #include "schedule/schedule.h"
 
 typedef struct Look {
@@ -508,6 +509,22 @@ static const Reason *find(Plan *p, Program *pr)
     return pr->walks ? NULL : why;
 }
 
+/* A sum of matrices over sequences and steps is in two: a block makes each step's part, of what it has in
+ * shared memory, if that is no more than the matrices that memory would have to keep. */
+static bool rewrites(Module *m)
+{
+    enum { SIZES = 32 };
+    int64_t on_chip[SIZES + 1] = { 0 };
+    SplitSums s = { .m = m, .on_chip = on_chip, .compact = true };
+    int n = 0;
+    s.npar = parallel_of_states(m, s.par_extent);
+    for (TensorId t = 0; s.npar >= 0 && t < m->tensors.len; t++)
+        for (int i = s.npar; m->tensors.data[t].kind == T_STATE && i < m->tensors.data[t].rank; i++)
+            if (n < SIZES)
+                on_chip[n++] = m->tensors.data[t].axes[i]->value;
+    return s.npar >= 0 && split_sums(&s);
+}
+
 static Verdict settle(Plan *p)
 {
     const Reason *why =
@@ -568,6 +585,7 @@ const Schedule block_schedule = {
     .what_on_cpu = "kernels and products for each step",
     .plans_as_next = true,
     .heads = true,
+    .rewrites = rewrites,
     .settle = settle,
     .find_walks = find_walks,
     .print_walks = block_print,

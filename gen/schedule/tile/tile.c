@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "plan/hints.h"
+#include "plan/split_sums.h"
 #include "tile_kernel.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that
@@ -170,39 +171,13 @@ static const char *size_text(Tile *t, const Poly *p)
     return b.data;
 }
 
-/* How many leading axes of the state are parallel: those of run-time size, and all but the last two. */
-static int parallel_axes(const Tensor *x)
-{
-    int need = x->rank - 2;
-    for (int a = 0; a < x->rank; a++)
-        if (!x->axes[a]->is_const)
-            need = a + 1 > need ? a + 1 : need;
-    return need;
-}
-
-int tile_parallel(const Module *m, const Poly **extent)
-{
-    int n = 0;
-    for (TensorId k = 0; k < m->tensors.len; k++) {
-        const Tensor *x = &m->tensors.data[k];
-        if (x->kind != T_STATE || m->roots.data[k].next < 0)
-            continue;
-        int need = parallel_axes(x);
-        if (need > MAX_PARALLEL)
-            return -1;
-        for (; n < need; n++)
-            extent[n] = x->axes[n];
-    }
-    return n;
-}
-
 static void find_parallel(Tile *t)
 {
     const Module *m = t->m;
-    t->npar = tile_parallel(m, t->par_extent);
+    t->npar = parallel_of_states(m, t->par_extent);
     for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
         if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0 &&
-            parallel_axes(&m->tensors.data[k]) > MAX_PARALLEL)
+            parallel_of_state(&m->tensors.data[k]) > MAX_PARALLEL)
             tile_refuse_at(t, m->tensors.data[k].span, "state `%s` has more than %d parallel axes",
                            m->tensors.data[k].name, MAX_PARALLEL);
     t->npar = t->npar < 0 ? 0 : t->npar;
@@ -935,6 +910,15 @@ static bool takes_shifted(Tile *t, const Request *request, Trial *trial)
     return takes;
 }
 
+/* A sum of matrices over a parallel axis is none of the walk's. */
+static void split(const Tile *t)
+{
+    const int64_t on_chip[] = { t->rows, t->cols, 0 };
+    SplitSums s = { .m = t->m, .npar = t->npar, .on_chip = on_chip };
+    memcpy(s.par_extent, t->par_extent, sizeof s.par_extent);
+    split_sums(&s);
+}
+
 const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
 {
     if (request->hints.cluster)
@@ -945,7 +929,7 @@ const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
     Tile *t = tile_new(&w);
     if (t->refused)
         return t->refused;
-    tile_split_sums(t);
+    split(t);
     if (saves_too_many(t))
         refuse_arrays(t);
     if (t->refused)

@@ -241,9 +241,6 @@ int tile_row_warps(const TileLayout *l);                          /* that divide
 int tile_block_rows(const TileLayout *l);                         /* rows of one block, with padding */
 int64_t tile_share(const Tile *t, const TileLayout *l, int64_t n); /* of n elements, for one block */
 
-/* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
-void tile_split_sums(Tile *t);
-
 /* tile_shift.c: vectors that are read at other elements become results of sums; the module's roots change.
  * False: there are none. */
 bool tile_share_vectors(Tile *t);
@@ -315,7 +312,6 @@ int64_t tile_block_room(const Tile *t);                           /* shared memo
 
 /* NULL: it can, by clusters of trial->cluster blocks */
 const Reason *tile_refuses(Module *m, const Request *request, Trial *trial);
-int tile_parallel(const Module *m, const Poly **extent);           /* hook blocks */
 bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of
                                                                     * a chunk's steps */
 /* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is

@@ -2,6 +2,7 @@
  * decides how a walk does its step). In comes a plan that has all but the walk; out goes the group that is
  * the walk, with the kernel's text, and how often the states are kept. */
 #include "plan/plan_pass.h"
+#include "plan/split_sums.h"
 #include "schedule/schedule.h"
 #include "tile.h"
 
@@ -147,7 +148,7 @@ const Schedule tile_schedule = {
     .takes_hints = "cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS",
     .refuses = refuses,
     .settle = settle,
-    .blocks = tile_parallel,
+    .blocks = parallel_of_states,
     .saves = saves,
     .take = tile_take,
     .add_walk = add_walk,

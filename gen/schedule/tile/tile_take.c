@@ -5,6 +5,7 @@
  * all that the value is made of can be fetched by the block, and whoever reads it reads its own row. */
 #include "plan/plan_pass.h"
 #include "plan/reads.h"
+#include "plan/split_sums.h"
 #include "tile.h"
 
 /* Who reads a value. length: of the rows of those who are made with it; 0: of none so far. */
@@ -140,7 +141,7 @@ void tile_take(Phasing *s)
     Making m = { .s = s };
     if (s->g->dir != FORWARD)
         return;
-    m.npar = tile_parallel(p->m, m.par);
+    m.npar = parallel_of_states(p->m, m.par);
     s->g->taken = plan_alloc(p, sizeof *s->g->taken, p->n_nodes);
     for (int k = 1; k < m.npar; k++)
         for (int i = 0; i < k; i++)
