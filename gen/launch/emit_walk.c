@@ -8,6 +8,7 @@
 
 static void print_op(Print *e, const Form *f, const char *when)
 {
+    emit_limit_refs(e, f->kernel, f->refs);
     const char *blocks = emit_expr(e, f->grid), *each = e->cpu ? emit_cpu_grain(e, f->work) : "NULL";
     int list = emit_refs(e, f->refs), kernel = emit_kernel_index(e, f->kernel);
     buf_f(&e->ops,
