@@ -51,7 +51,9 @@ void cpu_walk_group(Plan *p, Program *pr, Group *g, CpuKernel *out, Buf *text);
 /* ---- cpu_code.c: what the kernels share */
 
 Code *cpu_open(Kernel *k, const char *name);
+/* cpu_finish: of what went through cpu_hoist before. */
 void cpu_close(Code *x, Buf *text);
+void cpu_finish(Code *x, Buf *text);
 /* Over the kernel's items. */
 KirOpen cpu_items(Code *x, const KirExpr **item);
 /* a / b and a % b, which are named; of b 1, a and 0. */
@@ -107,6 +109,9 @@ void cpu_fill_tables(Code *x, const CpuTables *tables, const KirExpr *row);
 
 /* cpu_hoist.c: what is the same for all turns of a loop over neighbours, once in front of it. */
 void cpu_hoist(Code *x);
+
+/* cpu_ahead.c: asks for what the loops of a row take, in `rows`, the loop over them. */
+void cpu_ahead(Code *x, KirStmt *rows);
 
 /* cpu_steps.c: strands that all steps of a direction fall into, of which none reads what another writes;
  * NULL: one step's kernels wait for those of the one before. elements_apart: they are pieces of rows,

@@ -16,6 +16,11 @@ Code *cpu_open(Kernel *k, const char *name)
 void cpu_close(Code *x, Buf *text)
 {
     cpu_hoist(x);
+    cpu_finish(x, text);
+}
+
+void cpu_finish(Code *x, Buf *text)
+{
     Kir *kernel = code_end(x);
     vec_push(x->k->p->m->arena, x->k->p->kernels, kernel);
     kir_print_c(kernel, text);

@@ -66,6 +66,7 @@ typedef struct Reads {
     const KirExpr *var;
     KirBlock begin; /* of a turn: declarations of what is read */
     const KirExpr *when; /* conditions around what is looked at; NULL: none */
+    bool again; /* it stands behind a condition that varies: only what is read in each turn anyway */
     const KirExpr *select[16], *value[16], *under[16]; /* reads, their values, and `when` of each */
     int n;
 } Reads;
@@ -87,7 +88,7 @@ static const KirExpr *value_of(Reads *r, const KirExpr *e, const KirExpr *base)
         if (kir_equal(r->select[i], e) &&
             (r->under[i] == r->when || (r->under[i] && r->when && kir_equal(r->under[i], r->when))))
             return r->value[i];
-    if (r->n == MOST)
+    if (r->n == MOST || r->again)
         return NULL;
     KirType type = base->type;
     const KirExpr *none = kir_convert(k, type, kir_special(k, KP_SCRATCH, 0));
@@ -123,8 +124,13 @@ static bool otherwise(const KirExpr *e, int i)
 static const KirExpr *behind(Reads *r, const KirExpr *condition, const KirExpr *e, bool negated)
 {
     const KirExpr *around = r->when;
-    if (varies(r->in, condition))
+    const bool again = r->again;
+    if (again || varies(r->in, condition)) {
+        r->again = true;
+        e = with_reads(r, e);
+        r->again = again;
         return e;
+    }
     if (negated)
         condition = kir_not(r->code->kir, condition);
     r->when = around ? code_binary(r->code, KB_AND, around, condition) : condition;

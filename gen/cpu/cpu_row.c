@@ -283,7 +283,8 @@ static void row_body(Code *x, int n, CpuSums sums, const Formula **scratch)
     code_forget(x, &kept);
 }
 
-static void rows(Code *x, int n, const Formula **scratch)
+/* Gives the loop over the rows; NULL: an item is a part of one. */
+static KirStmt *rows(Code *x, int n, const Formula **scratch)
 {
     const Group *g = x->k->g;
     const Node first = *k_node(x->k, g->arrays.data[0]);
@@ -299,7 +300,8 @@ static void rows(Code *x, int n, const Formula **scratch)
     cpu_begin_sums(x, &sums);
     KirOpen items = cpu_items(x, &item), chunk;
     const KirExpr *row = cpu_divide(x, "row", item, of_row, &element);
-    if (sums.of)
+    const bool chunked = sums.of != NULL;
+    if (chunked)
         chunk = cpu_open_chunk(x, &sums, item, &row);
     code_split_row(x, row);
     cpu_fill_tables(x, &tables, row);
@@ -307,9 +309,11 @@ static void rows(Code *x, int n, const Formula **scratch)
         code_split_element(x, first.axes, n, element, "r");
     cpu_keep_axes(x, g->arrays.data[0], n);
     row_body(x, n, sums, scratch);
-    if (sums.of)
+    KirStmt *all = chunked ? chunk.statement : n ? NULL : items.statement;
+    if (chunked)
         kir_close(x->kir, chunk);
     kir_close(x->kir, items);
+    return all;
 }
 
 /* Elements that a row's loops run over, for how much work it is; of a chunk of rows, all of theirs. */
@@ -345,8 +349,11 @@ void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
         elements = poly_mul(p->m, elements, p->m->indices.data[k_node(k, g->arrays.data[0])->axes[i]].extent);
     Code *x = cpu_open(k, g->kernel);
     *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .work = row_work(k, n) };
-    rows(x, n, &out->scratch);
+    KirStmt *all = rows(x, n, &out->scratch);
     out->items = g->sums ? cpu_chunks(p, &k->pr->groups.data[g->sums - 1])
                          : formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
-    cpu_close(x, text);
+    cpu_hoist(x);
+    if (all && g->phase != PHASE_DURING)
+        cpu_ahead(x, all);
+    cpu_finish(x, text);
 }

@@ -47,6 +47,7 @@ const KirFunction kir_functions[] = {
     { "cell_row_lanes", 1, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_I32 },
     { "cell_fast_gelu_slope", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_prefetch", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_ahead", 2, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_load_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_store_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_sort_places", 5, 0, 2 | 16, true, KIR_THREAD, KIR_BLOCK, KT_VOID },

@@ -86,6 +86,14 @@ typedef uint8_t cell_e5m2;
 #define CELL_LANES
 #endif
 
+/* Asks for the cache lines of n elements from p on; they need not exist. */
+#define cell_ahead(p, n) cell_cpu_ahead(p, (int64_t)sizeof *(p) * (n))
+static inline void cell_cpu_ahead(const void *p, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)i));
+}
+
 #ifdef __FMA__
 #define CELL_FMA(a, b, c)                                                                                    \
     (sizeof(real) == 8 ? (real)__builtin_fma(a, b, c)                                                        \
