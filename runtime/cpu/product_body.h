@@ -19,10 +19,16 @@ static inline __attribute__((always_inline)) void NAME(part)(const int rows, con
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
             sum[i][j] = (NAME(V)){ 0 };
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
+            __builtin_prefetch(out + i * pitch + j * NAME(LANES), 1);
     for (int64_t p = 0; p < k; p++) {
         NAME(V) right[NV];
-        for (int j = 0; j < vectors; j++)
+        for (int j = 0; j < vectors; j++) {
             right[j] = *(const NAME(V) *)(b + p * NAME(NR) + j * NAME(LANES));
+            if (j * BYTES % 64 == 0)
+                __builtin_prefetch(b + (p + TERMS_AHEAD) * NAME(NR) + j * NAME(LANES));
+        }
         for (int i = 0; i < rows; i++) {
             NAME(V) left = a[p * MR + i] - (NAME(V)){ 0 }; /* in all lanes */
             for (int j = 0; j < vectors; j++)
@@ -152,6 +158,8 @@ static inline __attribute__((always_inline)) void NAME(pack_terms)(REAL *to, con
     for (int64_t p = 0; p < whole; p += LINE)
         for (int i = 0; i < wide; i += 4) {
             const int at = i + 4 > wide ? wide - 4 : i;
+            for (int r = at; r < at + 4; r++)
+                __builtin_prefetch(from + r * across + p + LINE, 0, SECOND_CACHE);
             for (int q = 0; q < LINE; q += 4)
                 NAME(turn)(to + (p + q) * wide + at, wide, from + at * across + p + q, across);
         }

@@ -25,7 +25,9 @@ enum { BYTES = 16, MR = 4, NV = 2 };
 /* DEPTH: terms of a piece, so that a block of A and a panel of B stay in L2; sums are kept in registers for
  * so long. ROWS: of an item, and the most of A that is packed beforehand. GROUP, WIDEST: panels of B of an
  * item, more of them where there are ITEMS items anyway. MOST_ROWS: whose sums are kept beside C. SMALL:
- * operations of an item at least. FEW: rows that need no panels, and STRIP columns of which go together. */
+ * operations of an item at least. FEW: rows that need no panels, and STRIP columns of which go together. TERMS_AHEAD:
+ * terms of a panel of B, which lies in L2, that are asked for ahead. SECOND_CACHE: where what is packed is asked
+ * for, as __builtin_prefetch says it: rows a page apart would drive one another out of L1. */
 enum {
     DEPTH = 512,
     ROWS = 8 * MR,
@@ -36,7 +38,9 @@ enum {
     MOST_COLUMNS = 4096,
     SMALL = 1 << 16,
     FEW = 6,
-    STRIP = 64
+    STRIP = 64,
+    TERMS_AHEAD = 8,
+    SECOND_CACHE = 2
 };
 
 #define REAL float
