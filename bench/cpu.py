@@ -380,7 +380,7 @@ def call_from_c(module, step):
     module.instance.plans.clear()  # by which the call would go past it
     kept = step()
     del library.call
-    way, device, _, sizes, pointers, workspace, _ = caught[0]
+    way, device, _, sizes, pointers, workspace, *_ = caught[0]
     size, places = library.array(sizes), (ctypes.c_void_p * len(pointers))(*pointers)
     scratch = torch.empty(max(workspace[1], 1), dtype=torch.uint8)
     memory = (ctypes.c_size_t * 4)(scratch.data_ptr() if workspace[1] else 0, workspace[1], 0, 0)
