@@ -189,24 +189,48 @@ static void say_unpacked(Module *m, const Refusals *r, bool stateless)
 }
 
 /* The first in the order that takes the cell; but before all of them those that lead. */
-static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, bool stateless)
+static Plan *plan_by_order(Module *m, const Request *request, Trial *trial, Refusals *r, bool stateless)
 {
-    Refusals r = { arena_alloc(m->arena, sizeof *r.why * (size_t)schedule_count()) };
     Plan *p = NULL;
     for (const Schedule *const *s = schedule_order; *s && !p; s++) {
         const char *leads = (*s)->stateless == stateless && (*s)->leads ? (*s)->leads(m) : NULL;
         for (const Schedule *const *x = schedule_order; leads && x != s; x++)
-            r.why[schedule_number(*x)] = (*x)->stateless == stateless ? reason(m, "%s", leads) : NULL;
+            r->why[schedule_number(*x)] = (*x)->stateless == stateless ? reason(m, "%s", leads) : NULL;
         if (leads)
-            p = plan_by(m, request, trial, s, &r);
+            p = plan_by(m, request, trial, s, r);
         for (const Schedule *const *x = schedule_order; leads && !p && x != s; x++)
-            r.why[schedule_number(*x)] = NULL;
+            r->why[schedule_number(*x)] = NULL;
     }
     for (const Schedule *const *s = schedule_order; *s && !p && !m->c->errors; s++)
-        if ((*s)->stateless == stateless && !refused(&r, *s))
-            p = plan_by(m, request, trial, s, &r);
+        if ((*s)->stateless == stateless && !refused(r, *s))
+            p = plan_by(m, request, trial, s, r);
     if (!p && module_starts(m) >= 0 && !request->cpu && !m->c->errors)
-        say_unpacked(m, &r, stateless);
+        say_unpacked(m, r, stateless);
+    return p;
+}
+
+/* Steps of a direction that is wanted are kernels, and no kernel walks them. */
+static bool has_unwalked(const Plan *p)
+{
+    for (int d = 0; d < (p->m->has_grad ? 2 : 1); d++)
+        if (plan_unwalked(p, &p->program[d]))
+            return true;
+    return false;
+}
+
+/* A schedule behind that of the plan may walk all steps where it does not. */
+static Plan *plan_instead(Module *m, const Request *request, Trial *trial, Plan *p, Refusals *r)
+{
+    const Schedule *const *s = schedule_order;
+    while (*s && *s != p->schedule)
+        s++;
+    for (s += *s != NULL; *s && has_unwalked(p); s++) {
+        Plan *other = (*s)->adds_products && !refused(r, *s) ? plan_by(m, request, trial, s, r) : NULL;
+        if (other && other->schedule == *s)
+            return other;
+        if (refused(r, *s))
+            buf_f(&p->reasons, "not %s: %s\n", (*s)->name, reason_words(m, refused(r, *s)));
+    }
     return p;
 }
 
@@ -215,11 +239,17 @@ Plan *plan_make(Module *m, const Request *request)
     bool stateless = !has_state(m);
     Trial *t = arena_alloc(m->arena, sizeof *t);
     Plan *p = NULL;
+    Refusals r = { arena_alloc(m->arena, sizeof *r.why * (size_t)schedule_count()) };
     if (!request->schedule) {
-        p = plan_by_order(m, request, t, stateless);
+        p = plan_by_order(m, request, t, &r, stateless);
+        if (p && !stateless)
+            p = plan_instead(m, request, t, p, &r);
     } else if (goes_with(m, request->schedule, stateless)) {
-        Refusals none = { arena_alloc(m->arena, sizeof *none.why * (size_t)schedule_count()) };
-        p = plan_by(m, request, t, &request->schedule, &none);
+        p = plan_by(m, request, t, &request->schedule, &r);
+    }
+    if (p) {
+        warn_of_schedule(p, r.why);
+        warn_of_values(p);
     }
     if (p && p->m->quotients.len !=
                  m->quotients.len) /* each is a check of the call: only the spec may ask for one */

@@ -326,6 +326,7 @@ typedef struct Program {
     bool *taken;                  /* per node, what no state feeds but the walk computes all the same; or
                                    * NULL */
     bool one_kernel;              /* one kernel may walk all steps, or does */
+    const Reason *unwalked; /* why none does, where the schedule knows */
     bool in_chunks;               /* and it may take chunks of them side by side */
     void *walks;                  /* what the schedule has of such kernels; or NULL */
     void *beside; /* likewise, of walks beside the module */
@@ -373,6 +374,7 @@ struct Plan {
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied; /* the copies that products take are made */
+    bool adds_products; /* Schedule.adds_products, and a step has one */
     bool *again; /* per node: of forward, and computed again in backward, as one of its arrays */
     bool *rematerialised; /* per node: of forward, and made once more where it is read behind
                                    * backward's walk */

@@ -411,7 +411,9 @@ void mark_cats(Plan *p, const Phasing *s)
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
         bool root = is_root(p->m, id);
-        if (!s->needed[id] || p->is_alias[id] || !may_be_laid(p, s, id) || p->is_cat[id] ||
+        bool added =
+            p->schedule->adds_products && s->g->phase[id] == PHASE_DURING; /* its sums read it on chip */
+        if (!s->needed[id] || added || p->is_alias[id] || !may_be_laid(p, s, id) || p->is_cat[id] ||
             (p->past && p->past[id]) || (p->kept && p->kept[id]))
             continue;
         bool rows = !p->schedule->on_chip || (root && s->g->phase[id] != PHASE_DURING);

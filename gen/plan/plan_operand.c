@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/arguments.h"
+#include "ir/marks.h"
 #include "ir/rewrite.h"
 #include "ir/rounded.h"
 #include "plan_pass.h"
@@ -143,7 +144,12 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
         return false; /* a sum of rows or columns makes such elements as it goes */
     /* A product pays when one side is the same for all rows; small products per sequence are row
      * reductions. */
-    return sums_steps || !c.lay_a.batched || !c.lay_b.batched;
+    bool product = sums_steps || !c.lay_a.batched || !c.lay_b.batched;
+    if (product && one_step && p->schedule->adds_products) {
+        p->adds_products = true;
+        return false;
+    }
+    return product;
 }
 
 static const char *dtype_name(Dtype t)
@@ -160,7 +166,12 @@ static const char *dtype_name(Dtype t)
     return "?";
 }
 
-typedef struct Rounding { Plan *p; Vec(NodeId) copies; Vec(NodeId) of; } Rounding;
+typedef struct Rounding {
+    Plan *p;
+    Vec(NodeId) copies;
+    Vec(NodeId) of;
+    bool *carried; /* per node: what is carried is made of it, and it of that */
+} Rounding;
 
 static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
 {
@@ -258,6 +269,33 @@ static bool summed_by_unit(const Plan *p, NodeId array)
            p->schedule->takes_value(p, array);
 }
 
+/* Of a node and what it is made of. */
+static void mark_carried(Plan *p, NodeId id, bool *carried, Marks *seen)
+{
+    const Node *n = at(p, id);
+    if (!marks_first(seen, id))
+        return;
+    carried[id] = n->dep & (DEP_STATE | DEP_COTANGENT);
+    for (int i = 0; i < n->nargs; i++)
+        mark_carried(p, n->args[i], carried, seen);
+}
+
+/* A walk that adds products reads the values themselves, as it has them. */
+static bool *find_carried(Plan *p)
+{
+    Module *m = p->m;
+    bool *carried = plan_alloc(p, 1, m->nodes.len);
+    Marks *seen = marks_begin(m);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->roots.data[t].next, m->roots.data[t].dprev };
+        for (int i = 0; i < 2; i++)
+            if (roots[i] >= 0)
+                mark_carried(p, roots[i], carried, seen);
+    }
+    marks_end(seen);
+    return carried;
+}
+
 static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Rounding *st = r->data;
@@ -265,13 +303,12 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     Module *m = p->m;
     Gemm g;
     NodeId factor[2];
-    (void)old;
     (void)whole;
     rebuilt = round_within_guards(m, rebuilt);
     if (at(p, rebuilt)->kind == N_ARRAY && rebuilt >= p->n_nodes)
         p->is_alias[rebuilt] = alias_candidate(m, rebuilt);
     if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor) ||
-        summed_by_unit(p, rebuilt))
+        summed_by_unit(p, rebuilt) || (st->carried && st->carried[old] && !sums_over_batch(p, rebuilt)))
         return rebuilt;
     Node array = *at(p, rebuilt), reduce = *at(p, array.args[0]);
     bool changed = false;
@@ -359,7 +396,7 @@ static void reuse_copies(Plan *p, const Rounding *st)
 
 void round_operands(Plan *p)
 {
-    Rounding st = { .p = p };
+    Rounding st = { .p = p, .carried = p->schedule->adds_products ? find_carried(p) : NULL };
     /* Room for what the rewriting adds: a rebuilt array is an alias exactly when its form says so. */
     find_aliases(p);
     int room = 8 * p->m->nodes.len + 4096;

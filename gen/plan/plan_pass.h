@@ -200,6 +200,8 @@ void find_wanted(Plan *p, const Phasing *s);
 
 /* plan_slow.c: performance warnings: where no kernel walks the steps, and why other schedules did not take
  * them, by their numbers; and at values that would be faster if they were written otherwise. */
+/* Its steps are kernels, and none walks all of them. */
+bool plan_unwalked(const Plan *p, const Program *pr);
 void warn_of_schedule(Plan *p, const Reason *const *why);
 void warn_of_values(Plan *p);
 

@@ -192,7 +192,10 @@ static int64_t block_memory(const Plan *p)
 static bool plans_the_same(const Planning *s)
 {
     const Schedule *next = s->order[1];
-    return s->p->schedule->plans_as_next && !s->rewritten &&
+    const Plan *p = s->p;
+    bool products = steps_multiply(&p->program[FORWARD]) || steps_multiply(&p->program[BACKWARD]);
+    return p->schedule->plans_as_next && !s->rewritten && !p->adds_products &&
+           !(products && next->adds_products) &&
            !(next->rewrites && next->rewrites(module_copy(s->untouched)));
 }
 
@@ -287,8 +290,6 @@ bool plan_run_passes(Planning *s)
         if (dump && strcmp(dump, pass->name) == 0)
             plan_print(p, pass->name, &p->dump);
     }
-    warn_of_schedule(p, s->refusals->why);
-    warn_of_values(p);
     ir_verify(p->m, "plan");
     return true;
 }

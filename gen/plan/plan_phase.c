@@ -288,7 +288,9 @@ static Phase phase_of(const Phasing *s, NodeId array)
     /* Beside a product of heads, one kernel may walk the steps; it has what is pointwise over the units only. */
     if (root == ROOT_DINPUT && s->g->dir == BACKWARD && s->heads_product && lays_out(s, array))
         return after;
-    if (matrix && !(apart && !p->schedule->on_chip && s->g->dir == BACKWARD))
+    /* What a walk of heads is not made for is made of the states that it leaves in memory. */
+    if (matrix && !(apart && !p->schedule->on_chip &&
+                    (s->g->dir == BACKWARD || (product && p->schedule->adds_products))))
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)
         return after;

@@ -21,21 +21,53 @@ static int kernels_of_step(const Program *pr)
     return n;
 }
 
-static const char *launches(const Plan *p)
+bool plan_unwalked(const Plan *p, const Program *pr)
+{
+    bool whole = p->schedule->on_chip || p->schedule->per_unit || p->schedule->stateless;
+    return !whole && !pr->one_kernel && kernels_of_step(pr) > 0;
+}
+
+static const char *kernels(Compiler *c, int n, const char *direction)
+{
+    return intern_f(c, "%d kernel%s %s", n, n == 1 ? "" : "s", direction);
+}
+
+static const char *launches(const Plan *p, bool forward, bool backward)
 {
     Compiler *c = p->m->c;
-    int forward = kernels_of_step(&p->program[FORWARD]), backward = kernels_of_step(&p->program[BACKWARD]);
-    const char *words = intern_f(c, "%d kernel%s forward", forward, forward == 1 ? "" : "s");
-    return p->m->has_grad ? intern_f(c, "%s and %d backward", words, backward) : words;
+    const char *f = kernels(c, kernels_of_step(&p->program[FORWARD]), "forward");
+    const char *b = kernels(c, kernels_of_step(&p->program[BACKWARD]), "backward");
+    if (forward && backward)
+        return intern_f(c, "%s and %d backward", f, kernels_of_step(&p->program[BACKWARD]));
+    return forward ? f : b;
+}
+
+/* Why no kernel has the steps of a schedule whose steps one kernel may walk. */
+static void note_unwalked(const Plan *p, Direction d)
+{
+    const Reason *r = p->program[d].unwalked;
+    if (r)
+        diag(p->m->c, DIAG_NOTE, r->at, "not in one kernel, %s: %s", d == FORWARD ? "forward" : "backward",
+             r->text);
 }
 
 void warn_of_schedule(Plan *p, const Reason *const *why)
 {
     const Module *m = p->m;
-    if (quiet(p) || p->request->schedule || !p->schedule->last_resort)
+    bool forward = plan_unwalked(p, &p->program[FORWARD]);
+    bool backward = m->has_grad && plan_unwalked(p, &p->program[BACKWARD]);
+    bool both = forward && (backward || !m->has_grad || kernels_of_step(&p->program[BACKWARD]) == 0);
+    if (quiet(p) || p->request->schedule || p->request->calls != CALLS_ANY || !(forward || backward))
         return;
-    diag(m->c, DIAG_PERF, m->span, "no kernel walks over the steps of %s: each step starts %s (schedule %s)",
-         m->name, launches(p), p->schedule->name);
+    diag(m->c, DIAG_PERF, m->span,
+         "no kernel walks over the %ssteps of %s: each step starts %s (schedule %s)",
+         both      ? ""
+         : forward ? "forward "
+                   : "backward ",
+         m->name, launches(p, forward, backward), p->schedule->name);
+    for (int d = 0; d < 2; d++)
+        if (d == FORWARD ? forward : backward)
+            note_unwalked(p, (Direction)d);
     for (const Schedule *const *s = schedule_order; *s; s++) {
         const Reason *r = why[schedule_number(*s)];
         if (r && *s != p->schedule)

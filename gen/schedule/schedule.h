@@ -57,6 +57,8 @@ struct Schedule {
                                    * of */
     bool heads; /* a kernel walks all steps of a head, as an on_chip one does, in a plan as steps
                                    * has it: for a schedule that cuts, that plan's steps lie in memory */
+    bool adds_products; /* a step's products are sums that its kernel adds, as all others; it is tried
+                                   * where a schedule before it takes a cell, but has kernels for each step */
     const char *takes_hints; /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
                                    * "rows=N" and so on, with commas between them; or NULL */
     bool packed; /* it takes packed sequences: no kernel has the same step of several */

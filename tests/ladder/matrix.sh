@@ -71,6 +71,14 @@ TYPES=bf16 instance e79 block "$one" --dim N=6 --set bias=input --lengths
 TYPES=f64 instance e88 block "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
 TYPES="f32 f16" instance e92 block "2,5,2 gpu:3,34,5" --dim N=40
 TYPES=f32 instance m2rnn block "1,4,1 gpu:2,17,3" --dim N=64 --dim V=64
+# Products with what all sequences share are sums like any other; of the states, of pieces laid together, of
+# all heads behind the walk.
+instance lstm block "$one" --dim H=6
+instance lstm_layernorm block "$one" --dim H=9
+instance gru_d block "$one_less" --dim D=4 --dim H=5
+instance e93 block "$two" --dim N=5 --dim M=4
+instance e7 block "$one_less" --dim M=3
+TYPES=bf16 instance lstm_peephole block "3,5,2 gpu:33,34,5" --dim H=33 --lengths
 # In chunks of steps; calls of one step take the walk. FULL: all types, and the ends of chunks of 16 steps.
 chunks() { # types, spec, options...
     local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2

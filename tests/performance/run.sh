@@ -64,6 +64,20 @@ for spec in *_fast.cell; do
     ok "$fast is walked as $slow is: $(steps "$fast")"
 done
 
+# A size that a note says to bind: then one kernel walks all steps, and nothing is said.
+for spec in fast_weights normed_gates; do
+    grep -q 'not block: .*has a size that only the call says; bind it' "$spec.err"
+    ok "$spec: no size is told"
+    [[ $(warned "$spec.cell") == 1 && $(warned "$spec.cell" --dim H=32) == 0 ]]
+    ok "$spec: is to be warned of once, and with H bound not at all"
+    "$cellc" explain "$spec.cell" --dim H=32 | grep -q '^  schedule  *block: '
+    ok "$spec: with H bound block does not take it"
+done
+# Of one direction alone.
+"$cellc" explain ../../specs/e9.cell 2>&1 >/dev/null |
+    grep -q 'warning: no kernel walks over the forward steps of e9: each step starts 4 kernels forward (schedule gemm)'
+ok "e9: its forward steps are no kernel's, its backward steps are"
+
 # Turned off, and not said of a schedule that was asked for.
 [[ $(warned norm.cell) == 1 && $(warned norm.cell -Wno-performance) == 0 &&
     $(warned norm.cell --schedule steps) == 0 ]]

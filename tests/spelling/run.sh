@@ -31,7 +31,7 @@ END
 rows() { # SPEC, options: what the planner made of it
     "$cellc" explain "$@" 2>"$work/said" | sed -n '/^  schedule/,$p' | tr '\n' ' ' | tr -s ' ' |
         grep -oE ' (schedule [a-z]+|operations .* work .* memory)'
-    cat "$work/said"
+    grep -oE '[0-9:]+ performance warning: (forward|every).*' "$work/said" # not that no kernel walks: s forbids it
 }
 
 compare() { # WHAT, options

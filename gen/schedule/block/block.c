@@ -566,12 +566,28 @@ static bool rewrites(Module *m)
     return s.npar >= 0 && split_sums(&s);
 }
 
+/* A product of many terms is better a product, of all sequences. */
+static const Reason *has_many_terms(const Plan *p)
+{
+    for (int d = 0; d < 2; d++) {
+        const BlockWalk *w = block_walk(&p->program[d]);
+        if (w && w->terms > BLOCK_TERMS)
+            return reason(p->m,
+                          "its step has products with what all sequences share, and the sums of a %s step of "
+                          "a head have %lld terms, more than %d",
+                          d == FORWARD ? "forward" : "backward", (long long)w->terms, BLOCK_TERMS);
+    }
+    return NULL;
+}
+
 static Verdict settle(Plan *p)
 {
     const Reason *why =
         module_starts(p->m) >= 0 ? reason(p->m, "packed sequences") : find(p, &p->program[FORWARD]);
     if (!why)
         why = find(p, &p->program[BACKWARD]);
+    if (!why && p->adds_products && !p->request->schedule)
+        why = has_many_terms(p);
     for (int d = 0; why && d < 2; d++)
         p->program[d].walks = NULL;
     return (Verdict){ .why = why };
@@ -625,6 +641,7 @@ const Schedule block_schedule = {
     .what = "a block has a head of a sequence, and walks all steps with its values on chip",
     .what_on_cpu = "kernels and products for each step",
     .plans_as_next = true,
+    .adds_products = true,
     .heads = true,
     .rewrites = rewrites,
     .settle = settle,

@@ -94,6 +94,7 @@ static void find_walks(Plan *p)
     columns_find(p);
     for (int d = 0; d < 2; d++) {
         p->program[d].one_kernel = has_walk(gemm_walks(&p->program[d]));
+        p->program[d].unwalked = p->program[d].one_kernel ? NULL : why[d];
         if (!p->program[d].one_kernel && why[d] && (d == FORWARD || p->m->has_grad))
             buf_f(&p->reasons, "no kernel walks the %s steps: %s\n", d == FORWARD ? "forward" : "backward",
                   reason_words(p->m, why[d]));
