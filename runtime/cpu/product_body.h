@@ -214,7 +214,7 @@ typedef struct NAME(Piece) {
     const cell_gemm_call *call;
     int64_t batch, row, col, term, m, n, k;
     int first, last; /* of the pieces of k */
-    int packed; /* B is packed already */
+    int packed, kept; /* B is packed already; it is, or will be, for other products */
     int64_t group; /* panels of B of an item */
     /* a: its panels; NULL: an item packs those of its rows. sums: [m][n], where C does not keep them between
      * the pieces; or NULL */
@@ -233,6 +233,14 @@ static void NAME(pack_a)(const NAME(Piece) * x, int64_t row, int64_t end, REAL *
     NAME(pack)
     (to, NAME(at)(a, x->batch, x->row + row, x->term), a->dtype, a->col_stride, a->row_stride, x->k,
      end - row, MR);
+}
+
+/* Blocks of rows of A, where all of them are packed beforehand. */
+static void NAME(pack_rows_of_a)(const void *data, int64_t first, int64_t end, void *scratch)
+{
+    const NAME(Piece) *x = data;
+    (void)scratch;
+    NAME(pack_a)(x, first * ROWS, end * ROWS < x->m ? end * ROWS : x->m, x->a + first * ROWS * x->k);
 }
 
 /* Panels of B. */
@@ -294,14 +302,32 @@ static int NAME(is_direct)(const NAME(Piece) * x, int64_t m, int64_t n)
            (!x->first || x->call->beta == 0 || x->call->beta == 1);
 }
 
+/* The tiles of rows [row, end) with one panel of B, which begins at column `col`; `left` has these rows. */
+static void NAME(multiply_panel)(const NAME(Piece) * x, int64_t row, int64_t end, int64_t col, int64_t to,
+                                 const REAL *left, const REAL *b, REAL *tile)
+{
+    const cell_matrix *c = &x->call->c;
+    const int adds = !x->first || x->call->beta == 1;
+    const int64_t n = to - col < NAME(NR) ? to - col : NAME(NR);
+    for (int64_t top = row; row < end; row += MR) {
+        const int64_t m = end - row < MR ? end - row : MR;
+        const REAL *a = left + (row - top) * x->k;
+        if (NAME(is_direct)(x, m, n)) {
+            REAL *out = (REAL *)(uintptr_t)NAME(at)(c, x->batch, x->row + row, x->col + col);
+            NAME(tile)(m, n, x->k, a, b, out, c->row_stride, adds);
+            continue;
+        }
+        NAME(tile)(m, n, x->k, a, b, tile, NAME(NR), 0);
+        NAME(finish)(x, row, col, m, n, tile);
+    }
+}
+
 /* A block of rows and a group of panels of B each; blocks that follow one another have the same rows as long
  * as there are groups. */
 static void NAME(multiply_items)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Piece) *x = data;
-    const cell_matrix *c = &x->call->c;
     const int64_t wide = x->group * NAME(NR), groups = (x->n + wide - 1) / wide;
-    int adds = !x->first || x->call->beta == 1;
     REAL *tile = scratch, *own = tile + MR * NAME(NR);
     for (int64_t item = first; item < end; item++) {
         int64_t top = item / groups * ROWS, from = item % groups * wide;
@@ -310,18 +336,22 @@ static void NAME(multiply_items)(const void *data, int64_t first, int64_t end, v
             NAME(pack_a)(x, top, bottom, own);
         const REAL *left = x->a ? x->a + top * x->k : own;
         for (int64_t col = from; col < to; col += NAME(NR))
-            for (int64_t row = top; row < bottom; row += MR) {
-                int64_t m = bottom - row < MR ? bottom - row : MR,
-                        n = to - col < NAME(NR) ? to - col : NAME(NR);
-                const REAL *a = left + (row - top) * x->k, *b = x->b + col * x->k;
-                if (NAME(is_direct)(x, m, n)) {
-                    REAL *out = (REAL *)(uintptr_t)NAME(at)(c, x->batch, x->row + row, x->col + col);
-                    NAME(tile)(m, n, x->k, a, b, out, c->row_stride, adds);
-                    continue;
-                }
-                NAME(tile)(m, n, x->k, a, b, tile, NAME(NR), 0);
-                NAME(finish)(x, row, col, m, n, tile);
-            }
+            NAME(multiply_panel)(x, top, bottom, col, to, left, x->b + col * x->k, tile);
+    }
+}
+
+/* A panel of B each, which the item packs for itself, and all rows. */
+static void NAME(multiply_panels)(const void *data, int64_t first, int64_t end, void *scratch)
+{
+    const NAME(Piece) *x = data;
+    const cell_matrix *b = &x->call->b;
+    REAL *tile = scratch, *own = tile + MR * NAME(NR);
+    for (int64_t item = first; item < end; item++) {
+        const int64_t col = item * NAME(NR), n = x->n - col < NAME(NR) ? x->n - col : NAME(NR);
+        NAME(pack)
+        (own, NAME(at)(b, x->batch, x->term, x->col + col), b->dtype, b->row_stride, b->col_stride, x->k, n,
+         NAME(NR));
+        NAME(multiply_panel)(x, 0, x->m, col, x->n, x->a, own, tile);
     }
 }
 
@@ -332,8 +362,11 @@ static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err
     size_t scratch = sizeof(REAL) * (size_t)(MR * NAME(NR) + (x->a ? 0 : ROWS * x->k));
     cell_status status = CELL_OK;
     if (x->a)
-        NAME(pack_a)(x, 0, x->m, x->a);
-    if (!x->packed)
+        status = cell_pool_run(NAME(pack_rows_of_a), x, blocks, SMALL / (x->k * ROWS) + 1, 0, threads, err);
+    if (status == CELL_OK && x->a && !x->kept && (threads == 1 || panels >= 2 * threads))
+        return cell_pool_run(NAME(multiply_panels), x, panels, 1,
+                             sizeof(REAL) * (size_t)((MR + x->k) * NAME(NR)), threads, err);
+    if (status == CELL_OK && !x->packed)
         status = cell_pool_run(NAME(pack_items), x, panels, 4 * least, 0, threads, err);
     x->group = panels < WIDEST ? panels : WIDEST;
     while (x->group > GROUP && blocks * ((panels + x->group - 1) / x->group) < ITEMS)
@@ -359,7 +392,7 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
     const int sums = call->c.dtype != REAL_TYPE && call->k > DEPTH;
     /* Rows go in pieces only where their sums are kept over all terms. */
     const int64_t rows = sums && call->m > MOST_ROWS ? MOST_ROWS : call->m;
-    const int64_t room_a = call->m <= ROWS ? NAME(rounded)(call->m, MR) * depth : 0,
+    const int64_t room_a = call->m <= WHOLE ? NAME(rounded)(call->m, MR) * depth : 0,
                   room_b = kept ? 0 : NAME(rounded)(most_n, NAME(NR)) * depth;
     const int64_t room = room_a + room_b + (sums ? rows * most_n : 0);
     REAL *memory = room ? run->memory(run->data, sizeof(REAL) * (size_t)room) : NULL;
@@ -377,6 +410,7 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
                         k = call->k - term < DEPTH ? call->k - term : DEPTH;
                 NAME(Piece) x = { .call = call, .batch = batch, .row = row, .col = col, .term = term };
                 x.m = m, x.n = n, x.k = k;
+                x.kept = kept != NULL;
                 x.first = term == 0;
                 x.last = term + k == call->k;
                 x.a = room_a ? memory : NULL;

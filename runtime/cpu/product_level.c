@@ -23,7 +23,8 @@ enum { BYTES = 16, MR = 4, NV = 2 };
 #endif
 
 /* DEPTH: terms of a piece, so that a block of A and a panel of B stay in L2; sums are kept in registers for
- * so long. ROWS: of an item, and the most of A that is packed beforehand. GROUP, WIDEST: panels of B of an
+ * so long. ROWS: of an item. WHOLE: rows of A, at most, that are packed beforehand and stay in L2: then an item
+ * is a panel of B, packed into the thread's own memory, which stays there too. GROUP, WIDEST: panels of B of an
  * item, more of them where there are ITEMS items anyway. MOST_ROWS: whose sums are kept beside C. SMALL:
  * operations of an item at least. FEW: rows that need no panels, and STRIP columns of which go together. TERMS_AHEAD:
  * terms of a panel of B, which lies in L2, that are asked for ahead. SECOND_CACHE: where what is packed is asked
@@ -31,6 +32,7 @@ enum { BYTES = 16, MR = 4, NV = 2 };
 enum {
     DEPTH = 512,
     ROWS = 8 * MR,
+    WHOLE = BYTES == 64 ? 512 : ROWS,
     GROUP = 4,
     WIDEST = 64,
     ITEMS = 32,
