@@ -196,6 +196,27 @@ static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId
     return n <= MAX_POINTERS;
 }
 
+int walk_pointers(const Plan *p, const Program *pr, bool on_chip(void *of, NodeId array), void *of)
+{
+    bool *seen = plan_alloc(p, 1, p->m->nodes.len), *seen_tensor = plan_alloc(p, 1, p->m->tensors.len);
+    int n = 0;
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        bool step = g->phase == PHASE_DURING;
+        for (int k = 0; step && k < g->reads.len; k++) {
+            int key = g->reads.data[k];
+            bool *is_seen = key < 0 ? &seen_tensor[~key] : &seen[key];
+            bool made = key >= 0 && pr->phase[key] == PHASE_DURING && pr->group[key] >= 0;
+            TensorKind kind = key < 0 ? p->m->tensors.data[~key].kind : T_PARAM;
+            n += *is_seen || made ? 0 : kind == T_STATE || kind == T_DNEXT ? 2 : 1;
+            *is_seen = true;
+        }
+        for (int k = 0; step && k < g->arrays.len; k++)
+            n += on_chip(of, g->arrays.data[k]) ? 0 : own_pointers(p, g->arrays.data[k]);
+    }
+    return n;
+}
+
 static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
     const Group *into = &pr->groups.data[group];

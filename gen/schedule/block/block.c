@@ -455,38 +455,10 @@ static bool take_all(Look *o)
     return true;
 }
 
-static bool is_held_alone(BlockWalk *w, NodeId id)
+static bool is_held_alone(void *of, NodeId id)
 {
-    const Held *h = block_held(w, HELD_VALUE, false, id);
+    const Held *h = block_held(of, HELD_VALUE, false, id);
     return h && !h->in_memory;
-}
-
-/* No more pointers than these does the kernel take: for a tensor that steps read, two if it is carried (its initial
- * value lies elsewhere), one otherwise; one for what other kernels make; one for each array of a step that lies in
- * memory, and three if it is a root (the next state, the final one, the history). */
-static int pointers(Look *o)
-{
-    const Plan *p = o->p;
-    bool *seen = plan_alloc(p, 1, p->m->nodes.len), *seen_tensor = plan_alloc(p, 1, p->m->tensors.len);
-    int n = 0;
-    for (int i = 0; i < o->pr->groups.len; i++) {
-        const Group *g = &o->pr->groups.data[i];
-        for (int k = 0; is_step(g) && k < g->reads.len; k++) {
-            int key = g->reads.data[k];
-            bool *is_seen = key < 0 ? &seen_tensor[~key] : &seen[key];
-            if (*is_seen || made_in_step(o->pr, key))
-                continue;
-            TensorKind kind = key < 0 ? p->m->tensors.data[~key].kind : T_PARAM;
-            n += kind == T_STATE || kind == T_DNEXT ? 2 : 1;
-            *is_seen = true;
-        }
-        for (int k = 0; is_step(g) && k < g->arrays.len; k++) {
-            TensorId of;
-            if (!is_held_alone(o->w, g->arrays.data[k]))
-                n += root_kind(p->m, g->arrays.data[k], &of) == ROOT_NONE ? 1 : 3;
-        }
-    }
-    return n;
 }
 
 static int threads_for(const BlockWalk *w)
@@ -500,7 +472,7 @@ static int threads_for(const BlockWalk *w)
 /* Of its heads no fewer arrays would be read. */
 static bool pointers_suffice(Look *o)
 {
-    o->no_room = pointers(o) > MAX_POINTERS;
+    o->no_room = walk_pointers(o->p, o->pr, is_held_alone, o->w) > MAX_POINTERS;
     return !o->no_room || refuse(o, "a step has more arrays in memory than one kernel takes");
 }
 

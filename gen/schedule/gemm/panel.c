@@ -634,12 +634,22 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
     say_panel(p, pr, w);
 }
 
+static bool is_nowhere(void *of, NodeId array)
+{
+    const Program *pr = of;
+    return pr->node[array].home == HOME_NONE;
+}
+
 void panel_find(Plan *p, const Reason *why[2])
 {
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         GemmWalks *walks = gemm_walks(pr);
         Panel *w = find(p, pr, &why[d]);
+        if (w && walk_pointers(p, pr, is_nowhere, pr) > MAX_POINTERS) {
+            why[d] = reason(p->m, "a step has more arrays in memory than one kernel takes");
+            continue;
+        }
         if (!w)
             continue;
         walks->head = w->nparts ? NULL : find_head(p, pr, w);
