@@ -56,6 +56,40 @@ typedef struct CodeSlots {
     const KirExpr *number; /* of the vector, in the loop that is built: s */
 } CodeSlots;
 
+/* A read that may go ahead of its step, as its word lies in memory: what reads it, and its address, as a
+ * place or, where the pointer may be null, as pointer and offset. half: a number of 16 bits, which lies in
+ * a whole word; adjacent: what CodeWalk.adjacent says: if not 0, that word has the number of the thread's
+ * other unit too. */
+typedef struct CodeAhead {
+    const KirExpr *word, *from, *offset;
+    KirScalar half; /* or KT_VOID */
+    bool timed; /* it differs from step to step */
+    bool converted; /* of 8 bits: it is the number itself, and where it lies there is no word */
+    int adjacent;
+} CodeAhead;
+
+struct Code;
+
+/* What a kernel does otherwise whose threads walk all steps with units of their own (UnitWalk): its schedule
+ * says so. */
+typedef struct CodeWalk {
+    /* A local that holds a state, an adjoint, or a value of the step; or NULL. */
+    const KirExpr *(*held)(struct Code *x, const Read *r);
+    /* of a local with what the thread has of a value */
+    const KirExpr *(*element)(struct Code *x, const Read *r, const KirExpr *local);
+    /* a value that several steps share; or NULL */
+    const KirExpr *(*once)(struct Code *x, NodeId id);
+    /* how many units of a thread lie side by side there, or 0; and an index for the first of them */
+    int (*adjacent)(struct Code *x, const IxExpr *place, const Poly *pitch);
+    const KirExpr *(*first_unit)(struct Code *x, const KirExpr *index);
+    /* A local that holds what `load` reads, if it may be read ahead of its step; else `load`. */
+    const KirExpr *(*ahead)(struct Code *x, const Read *r, const KirExpr *load, const CodeAhead *as);
+    /* a next state, or adjoint, is kept in a local */
+    void (*carries)(struct Code *x, TensorId s, const Read *r, const KirExpr *value);
+    /* the condition under which a value is stored that may be left out */
+    const KirExpr *(*wants)(struct Code *x, NodeId id, const KirExpr *p);
+} CodeWalk;
+
 /* A kernel that is built. Texts of its Kernel are not used, but for names and pointers. */
 typedef struct Code {
     Kernel *k;
@@ -82,6 +116,9 @@ typedef struct Code {
      * always). It writes what it reads, so that nothing which steps make is read as a constant. */
     const KirExpr *(*finds)(struct Code *x, const Read *r);
     const KirExpr *(*keeps)(struct Code *x, NodeId id, const KirExpr *value);
+    const CodeWalk *walk; /* of a kernel that walks over units, or NULL */
+    void *of_schedule; /* what the schedule keeps that builds it */
+    const KirExpr *two; /* a local with two neighbours that are stored together, or NULL */
     /* Of packed sequences, the first row of this one, and how many steps it has; else NULL. */
     const KirExpr *first_row, *own_steps;
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */
@@ -158,6 +195,8 @@ void code_sequence(Code *x);
 const KirExpr *code_first_row(Code *x); /* of the sequence: b * T */
 KirScalar code_real(const Code *x);                                /* what is computed with */
 KirScalar code_scalar(Dtype t);
+/* Declares the row of this step, and those that it has in rings of one and two, as these variables. */
+void code_let_rows(Code *x, KirVar *const row[3]);
 /* First element of this thread, and how many lie between its elements, where `threads` of a block share a
  * range; 0 and 1 on the CPU, where one thread has it all. */
 const KirExpr *code_first(Code *x, const char *name, int threads);
@@ -277,6 +316,8 @@ const KirExpr *code_value(Code *x, NodeId body, Named *named);
 void code_forget(Code *x, Named *named);
 /* The value of an array's element at the indices in scope, as a local; stored where it is kept. */
 void code_array(Code *x, NodeId id, Named *kept);
+/* Where a state lies before its step, in memory. */
+const KirExpr *code_saved_state(Code *x, const Read *r);
 const KirExpr *code_half_row(Code *x, const KirExpr *t); /* of what is carried, at this step */
 const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead);
 const KirExpr *code_row_of(Code *x, const Storage *st);

@@ -281,17 +281,6 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     buf_release(&whole);
 }
 
-/* Chooses the template's form that a call takes, by its sizes. */
-static void print_choice(Kernel *k, Buf *out, const char *name)
-{
-    Buf text = { .arena = out->arena, .indent = 1 };
-    print_sizes(k, &text);
-    k->hooks->print_forms(k, &text, name);
-    drop_marks(&text);
-    buf_f(out, "{\n%s}\n\n", text.data);
-    buf_release(&text);
-}
-
 /* Prints the kernel that `body` prints inside, which comes first: how many blocks should be resident follows
  * from what it has. */
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
@@ -302,11 +291,6 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     k->multiples.len = k->vectors.len = 0;
     k->n = k_text(k, "%d", k_width(k));
     print_body(k, &text, body);
-    if (k->hooks->form) {
-        buf_line(out, "template <%s>", k->hooks->form);
-        buf_line(out, "static __device__ __forceinline__ void %s_by(const cell_kernel_args &args)", name);
-        buf_f(out, "%s", text.data);
-    }
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident
                    : k->hooks->resident ? k->hooks->resident(k) : 0;
@@ -316,10 +300,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
                  resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
-    if (k->hooks->form)
-        print_choice(k, out, name);
-    else
-        buf_f(out, "%s", text.data);
+    buf_f(out, "%s", text.data);
     buf_release(&text);
     k->out = out;
 }
@@ -345,7 +326,7 @@ static const char *starts_of(Kernel *k)
     return k_pointer(k, REF_TENSOR, module_starts(k->p->m), DT_I32);
 }
 
-void k_declare_sequence(Kernel *k)
+static void declare_sequence(Kernel *k)
 {
     Module *m = k->p->m;
     if (module_starts(m) < 0)
@@ -382,7 +363,7 @@ void k_split_row(Kernel *k, const char *row)
                               : k_text(k, "%s / dim_T", row);
     buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;", batched && timed ? both : batched ? row : "0");
     if (batched)
-        k_declare_sequence(k);
+        declare_sequence(k);
     const char *t = batched && timed ? k_text(k, packed ? "(%s - first_row)" : "%s %% dim_T", row)
                     : timed          ? row
                                      : "args.t";
@@ -442,7 +423,7 @@ void k_bind_axes(Kernel *k, NodeId array)
     UnitWalk *w = k->walk;
     for (int i = 0; w && i < k->g->naxes; i++) {
         IndexId axis = k_node(k, array)->axes[i];
-        w->meaning[axis] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, w->units[i]);
+        w->meaning[axis] = ix_index(k->p->m, w->units[i]);
     }
 }
 

@@ -42,7 +42,6 @@ typedef struct UnitWalk {
     Buf early, late;              /* those reads; stores that nothing waits for */
     Texts once_reads;             /* what is the same at all steps, likewise */
     Buf once;
-    int64_t registers;            /* that reads ahead take, for a step */
 } UnitWalk;
 
 /* A value's element, or a next state's where the next step finds it, as it is to be stored: `call` where,
@@ -58,23 +57,17 @@ typedef struct Stored {
 
 /* A read that may go ahead of its step. The read without its conversion, the type that it then has (of half a
  * word: which it is, in a whole one), the address, as one text or, where the pointer may be null, two;
- * whether it differs from step to step, and what KernelHooks.adjacent says: if not 0, the word has that of
- * the thread's other unit too. */
+ * and whether it differs from step to step. */
 typedef struct AheadRead {
     const char *text, *type, *half, *from, *offset;
     bool timed;
-    bool converted; /* of 8 bits: text is the number itself, and where it lies there is no word */
-    int adjacent;
 } AheadRead;
 
 /* What a kernel does otherwise than those that the planner's groups have by themselves: the schedule that
  * prints it says so. A hook that is NULL: nothing. */
 typedef struct KernelHooks {
     bool all_steps;               /* it walks them, so no kernel before it has to be waited for */
-    bool names_places;            /* the number of an element is worth computing once for all reads */
-    const char *form;             /* it is a template of these parameters, and print_forms prints what
-                                   * chooses them; or NULL */
-    void (*print_forms)(Kernel *k, Buf *out, const char *name);
+    bool names_places; /* the number of an element is worth computing once for all reads */
     int (*resident)(const Kernel *k);             /* blocks that an SM should hold at once; 0: whatever it
                                                    * holds */
 
@@ -82,18 +75,10 @@ typedef struct KernelHooks {
     const char *(*buffer)(Kernel *k, int id);     /* of a buffer's pointer; NULL: the usual one */
     /* an element's place in a row, or what stands for it */
     const char *(*place)(Kernel *k, const char *within);
-    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of UnitWalk.units; no hook:
-                                                   * the axis's index */
-    /* an index's text for the first of neighbours */
-    const char *(*first_unit)(const Kernel *k, const char *index);
-    /* how many units of a thread lie side by side there, or 0 */
-    int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);
 
     /* ---- reads */
-    const char *(*held)(Kernel *k, const Read *r);        /* a local that holds a state, an adjoint, or a
+    const char *(*held)(Kernel *k, const Read *r); /* a local that holds a state, an adjoint, or a
                                                            * value of the step; or NULL */
-    /* of a local with what the thread has of a value */
-    const char *(*element)(Kernel *k, const Read *r, const char *name);
     /* stands for s, which it reads before all that is computed */
     const char *(*early)(Kernel *k, const char *p, const char *s);
     /* A local that holds what `s` reads, if it may be read ahead of its step; else s. A kernel that has this
@@ -101,7 +86,6 @@ typedef struct KernelHooks {
     const char *(*ahead)(Kernel *k, const Read *r, const char *s, const AheadRead *as);
     /* what another group of the step made, or s */
     const char *(*left)(Kernel *k, NodeId id, const char *s, bool carried);
-    const char *(*once)(Kernel *k, NodeId id);    /* a local with a value that several steps share; or NULL */
     const char *(*reduce)(Kernel *k, NodeId id);  /* of a reduction that it has computed; or NULL */
 
     /* ---- writes */
@@ -161,9 +145,7 @@ struct Kernel {
     NodeId hoisting;
     Vec(RowRead) reads;
     Vec(const char *) prefetches; /* statements, for the next step */
-    UnitWalk *walk;               /* kernels_walk.c: of a kernel that walks all steps, or NULL */
-    const char *two;              /* text of a local with the two neighbours that are stored together, or
-                                   * NULL */
+    UnitWalk *walk; /* kernels_walk.c: of a kernel that walks all steps, or NULL */
     int numbered;                 /* locals: the same node may have one in several arrays */
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
@@ -211,8 +193,6 @@ const char *k_rows(Kernel *k);                     /* how many rows the group ha
 void k_split_row(Kernel *k, const char *row);
 /* The row of step t, and `ahead` steps later, among the rows of a sequence: a reversed cell begins with the last. */
 const char *k_time_row(Kernel *k, const char *t, int ahead);
-/* Of packed sequences: names where the rows of this one begin, and its own number of steps as that of all. */
-void k_declare_sequence(Kernel *k);
 const char *k_first_row(Kernel *k, const char *b); /* of sequence b: "b * dim_T" */
 /* Declares bt, the row of sequence b at step t, and the rows that it has in rings of one and two. */
 void k_declare_rows(Kernel *k);
@@ -230,8 +210,7 @@ void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
 
 const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
 const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
-const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in its place */
-const char *k_saved_state(Kernel *k, const Read *r);            /* address of a state before its step, in memory */
+const char *k_read(Kernel *k, const Read *r); /* a value that is read, in its place */
 const char *k_body(Kernel *k, NodeId body, Named *named);
 void k_forget(Kernel *k, Named *named);
 /* Per node, how often a value uses it; to be cleared. */
@@ -308,15 +287,10 @@ void walk_enter(Kernel *k, const Node *array, const IxExpr *const *map, const Ix
 void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* The local that has a state of a thread, or the adjoint of its next value. */
 const char *state_name(Kernel *k, TensorId s);
-/* The buffer that the walk finds a state in, or an adjoint behind the last step, and where the element at `place` of
- * [B, axes] lies there. */
-const char *state_start(Kernel *k, TensorId s, const char *place, const char **at);
 /* Reads of all groups ahead of their steps, so many at a time; and those behind. */
 int walk_depth(int64_t registers);
-void walk_declare_reads(Kernel *k, const PanelLoop *l);
 void walk_reads(Kernel *k, const PanelLoop *l, int depth);
 void walk_next_reads(Kernel *k, const PanelLoop *l, int depth);
 void walk_take_reads(Kernel *k, const PanelLoop *l, int depth);
-const char *walk_step_or_last(Kernel *k, const char *n);
 
 #endif

@@ -284,16 +284,26 @@ const KirExpr *code_rows(Code *x)
     return g->batched ? code_batch(x) : timed ? x->sizes[1] : code_int(x, 1);
 }
 
-static void declare_rows(Code *x)
+void code_let_rows(Code *x, KirVar *const row[3])
 {
-    const KirExpr *row = code_time_row(x, x->t, 0);
-    x->row = code_let(x, "bt", code_add(x, code_first_row(x), row));
+    Kir *k = x->kir;
+    const KirExpr *t = code_time_row(x, x->t, 0);
+    x->row = kir_let_var(k, row[0], code_add(x, code_first_row(x), t));
     if (x->k->pr->dir == BACKWARD)
         return;
-    const KirExpr *half = code_binary(x, KB_MOD, row, code_int(x, 2));
+    const KirExpr *half = code_binary(x, KB_MOD, t, code_int(x, 2));
     const KirExpr *ring = code_add(x, code_mul(x, x->b, code_int(x, 2)), half);
-    x->ring1 = code_let(x, "bt1", kir_select(x->kir, x->saves, x->row, x->b));
-    x->ring2 = code_let(x, "bt2", kir_select(x->kir, x->saves, x->row, ring));
+    x->ring1 = kir_let_var(k, row[1], kir_select(k, x->saves, x->row, x->b));
+    x->ring2 = kir_let_var(k, row[2], kir_select(k, x->saves, x->row, ring));
+}
+
+static void declare_rows(Code *x)
+{
+    static const char *const names[] = { "bt", "bt1", "bt2" };
+    KirVar *row[3];
+    for (int i = 0; i < 3; i++)
+        row[i] = kir_variable(x->kir, names[i], kir_value(KT_I64), false);
+    code_let_rows(x, row);
 }
 
 /* The sequence of a row of all. */

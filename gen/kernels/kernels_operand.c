@@ -113,7 +113,10 @@ const KirExpr *code_row_of(Code *x, const Storage *st)
 const KirExpr *code_place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
                           const KirExpr *within)
 {
-    return code_move(x, code_add(x, p, code_mul(x, row, code_size(x, pitch))), within);
+    const KirExpr *start = code_mul(x, row, code_size(x, pitch));
+    if (x->walk) /* one thread's latency: the number of the element is computed once for all reads */
+        return code_add(x, p, code_move(x, start, within));
+    return code_move(x, code_add(x, p, start), within);
 }
 
 static const KirExpr *place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
@@ -144,10 +147,41 @@ static void prefetch_next(Code *x, const Storage *st, const KirExpr *p, const Po
     code_prefetch(x, at, optional ? p : NULL);
 }
 
+/* In a walk over units: what all steps have that were there before may go ahead. */
+static const KirExpr *load_ahead(Code *x, const Read *r, const Storage *st, const KirExpr *p, bool optional)
+{
+    Module *m = x->k->p->m;
+    const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
+    const Poly *pitch = st->pitch ? st->pitch : elements;
+    const IxExpr *lin = storage_linear(m, r, st);
+    const KirExpr *row = code_row_of(x, st), *none = code_int(x, 0);
+    bool whole = st->dtype == DT_I32, known = k_known_before(x->k, r);
+    KirScalar type = code_scalar(st->dtype);
+    CodeAhead as = { .timed = st->timed, .converted = dtype_is_fp8(st->dtype) };
+    const KirExpr *at = place(x, p, row, pitch, lin);
+    const KirExpr *v = load_number(x, known, whole, at);
+    v = optional ? kir_select(x->kir, p, v, none) : v;
+    if (whole || !known)
+        return v;
+    as.half = type == KT_BF16 || type == KT_F16 ? type : KT_VOID;
+    as.adjacent = as.half && st->timed ? x->walk->adjacent(x, lin, pitch) : 0;
+    const KirExpr *within = as.adjacent ? code_at_first(x, lin) : ix_node(&x->printer, lin);
+    const KirExpr *offset = code_place(x, none, row, pitch, within);
+    at = code_add(x, p, offset);
+    as.from = optional ? p : at;
+    as.offset = optional ? offset : NULL;
+    as.word = as.half ? kir_call1(x->kir, as.adjacent ? "cell_load_two" : "cell_load_bits", at)
+                      : kir_load(x->kir, KA_LOAD_RO, as.converted ? code_real(x) : type, at);
+    as.word = optional ? kir_select(x->kir, p, as.word, none) : as.word;
+    return x->walk->ahead(x, r, v, &as);
+}
+
 /* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
 static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, const KirExpr *p, bool optional)
 {
     Module *m = x->k->p->m;
+    if (x->walk)
+        return load_ahead(x, r, st, p, optional);
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     const Poly *pitch = st->pitch ? st->pitch : elements;
     const IxExpr *lin = storage_linear(m, r, st);
@@ -200,7 +234,7 @@ static const KirExpr *load_chosen(Code *x, const KirExpr *saved, const KirExpr *
     return load_number(x, false, false, code_move(x, from, ix_node(&x->printer, e)));
 }
 
-static const KirExpr *load_state(Code *x, const Read *r)
+const KirExpr *code_saved_state(Code *x, const Read *r)
 {
     Module *m = x->k->p->m;
     NodeId next = m->roots.data[r->id].next;
@@ -208,12 +242,37 @@ static const KirExpr *load_state(Code *x, const Read *r)
     const Poly *n = tensor_elements(m, r->id);
     const IxExpr *e = read_linear(m, r);
     const KirExpr *row = code_buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
-    if (x->k->p->request->cpu && !x->k->p->schedule->on_chip)
-        return load_chosen(x, code_pointer(x, REF_NODE, next, st->dtype), row, r->id, n, e);
     const KirExpr *saved = place(x, code_pointer(x, REF_NODE, next, st->dtype), row, n, e);
     const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0));
-    const KirExpr *v = load_number(x, x->k->g && x->k->g->along, false,
-                                   kir_select(x->kir, later, saved, first_state(x, r->id, n, e)));
+    return kir_select(x->kir, later, saved, first_state(x, r->id, n, e));
+}
+
+/* Of the sequence before its step: in a walk over units, what this very walk makes is read there if it may
+ * be. */
+static const KirExpr *walked_state(Code *x, const Read *r)
+{
+    const KirExpr *held = x->walk->held(x, r);
+    if (held)
+        return held;
+    const KirExpr *from = code_saved_state(x, r), *v = load_number(x, false, false, from);
+    const CodeAhead as = { .word = v, .from = from, .timed = true };
+    return x->k->pr->dir == BACKWARD ? x->walk->ahead(x, r, v, &as) : v;
+}
+
+static const KirExpr *load_state(Code *x, const Read *r)
+{
+    Module *m = x->k->p->m;
+    NodeId next = m->roots.data[r->id].next;
+    if (x->walk)
+        return walked_state(x, r);
+    if (x->k->p->request->cpu && !x->k->p->schedule->on_chip) {
+        const Storage *st = &x->k->p->program[FORWARD].node[next];
+        const KirExpr *row =
+            code_buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+        return load_chosen(x, code_pointer(x, REF_NODE, next, st->dtype), row, r->id,
+                           tensor_elements(m, r->id), read_linear(m, r));
+    }
+    const KirExpr *v = load_number(x, x->k->g && x->k->g->along, false, code_saved_state(x, r));
     return code_early(x, r, m->tensors.data[r->id].name, v);
 }
 
@@ -247,7 +306,9 @@ static const KirExpr *load_tensor(Code *x, const Read *r)
     Module *m = x->k->p->m;
     const Tensor *t = &m->tensors.data[r->id];
     const Storage *st = &x->k->pr->tensor[r->id];
-    const KirExpr *found = x->finds ? x->finds(x, r) : NULL;
+    const KirExpr *found = x->finds                        ? x->finds(x, r)
+                           : x->walk && t->kind == T_DNEXT ? x->walk->held(x, r)
+                                                           : NULL;
     if (found)
         return found;
     switch (t->kind) {
@@ -292,7 +353,9 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
         return load_number(x, true, false,
                            code_move(x, table(x, array), ix_node(&x->printer, read_linear(x->k->p->m, &r))));
     const KirExpr *inside[64] = { NULL }, *before[64] = { NULL };
+    const IxExpr *meant[64];
     bool beyond[64] = { false };
+    walk_enter(x->k, &a, map, meant);
     for (int i = 0; i < a.naxes; i++) {
         inside[i] = ix_node(&x->printer, map[i]);
         beyond[i] = !k_is_inside(x->k, map[i], x->k->p->m->indices.data[a.axes[i]].extent);
@@ -311,6 +374,7 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
         x->index[a.axes[i]] = before[i];
         x->k->beyond[a.axes[i]] = beyond[i];
     }
+    walk_leave(x->k, &a, meant);
     return v;
 }
 
@@ -335,8 +399,11 @@ static const KirExpr *load_array(Code *x, const Read *r)
     Kernel *k = x->k;
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && x->value[r->id] && !x->other_step)
-        return x->value[r->id];
-    const KirExpr *held = here ? load_held(x, r) : x->finds ? x->finds(x, r) : NULL;
+        return x->walk ? x->walk->element(x, r, x->value[r->id]) : x->value[r->id];
+    const KirExpr *held = x->walk    ? x->walk->held(x, r)
+                          : here     ? load_held(x, r)
+                          : x->finds ? x->finds(x, r)
+                                     : NULL;
     if (held)
         return held;
     const Storage *st = &k->pr->node[r->id];
@@ -530,6 +597,9 @@ static const KirExpr *known(ExprPrinter *e, NodeId id)
     for (int i = x->placed.len - 1; i >= 0; i--)
         if (x->placed.data[i].place == id && x->placed.data[i].depth == x->depth)
             return x->places.data[i];
+    const KirExpr *once = x->walk && (x->depth || !x->value[id]) ? x->walk->once(x, id) : NULL;
+    if (once)
+        return once;
     const Node *n = k_node(x->k, id);
     if (x->depth || n->kind != N_MAP)
         return NULL;
@@ -554,6 +624,8 @@ static const KirExpr *index_of(ExprPrinter *e, IndexId i)
         return start;
     if (!x->index[i])
         bug(x->k->p->m->c, "kernels", "index %s is not in scope", x->k->p->m->indices.data[i].name);
+    if (x->at_first && x->walk)
+        return x->walk->first_unit(x, x->index[i]);
     bool along = x->index[i]->kind == KX_VAR && x->index[i]->var == x->along;
     return x->at_first && along ? x->first : x->index[i];
 }

@@ -66,6 +66,10 @@ static void store_next(Code *x, NodeId id, TensorId s, const KirExpr *value)
         const KirExpr *row = code_buffer_row(x, b, 1), *p = code_written(x, REF_BEFORE, s, b->dtype);
         store_step(x, p, row, n, lin, value, code_binary(x, KB_LT, next, code_steps(x)));
     }
+    if (x->walk) {
+        x->walk->carries(x, s, &self, value);
+        return; /* the last one is stored behind the steps */
+    }
     const KirExpr *final = code_written(x, REF_FINAL, s, x->k->p->compute);
     const KirExpr *last = code_binary(x, KB_EQ, next, code_steps(x));
     KirOpen open = kir_if(x->kir, code_binary(x, KB_AND, final, last));
@@ -77,6 +81,10 @@ static void store_carried(Code *x, NodeId id, TensorId of, const KirExpr *value)
 {
     Module *m = x->k->p->m;
     Read self = read_itself(m, id);
+    if (x->walk) {
+        x->walk->carries(x, of, &self, value);
+        return; /* likewise */
+    }
     const KirExpr *half = code_half_row(x, x->t), *p = code_written(x, REF_CARRY, of, x->k->p->compute);
     store_step(x, p, half, tensor_elements(m, of), read_linear(m, &self), value, NULL);
 }
@@ -105,6 +113,8 @@ void code_store(Code *x, NodeId id, const KirExpr *value)
     bool wide = root != ROOT_DPARAM_INIT && code_stride(x, lin, pitch) == 1;
     const KirExpr *p = code_written(x, REF_NODE, id, st->dtype);
     const KirExpr *wanted = memory ? memory : k_may_be_null(x->k, st) ? p : NULL, *adds = NULL;
+    if (x->walk && wanted)
+        wanted = x->walk->wants(x, id, p);
     if (st->home == HOME_ARG && x->k->pr->dir == BACKWARD)
         adds = root == ROOT_DPARAM_INIT ? kir_truth(x->kir, true) : x->adds;
     if (wide) {
@@ -113,6 +123,11 @@ void code_store(Code *x, NodeId id, const KirExpr *value)
         return;
     }
     KirOpen open = open_behind(x, wanted);
-    kir_store(x->kir, code_place(x, p, row, pitch, ix_node(&x->printer, lin)), value, adds);
+    const KirExpr *within = x->two ? code_at_first(x, lin) : ix_node(&x->printer, lin);
+    const KirExpr *to = code_place(x, p, row, pitch, within);
+    if (x->two)
+        kir_store_vector(x->kir, to, x->two, code_int(x, 2), adds);
+    else
+        kir_store(x->kir, to, value, adds);
     close_behind(x, wanted, open);
 }

@@ -410,8 +410,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return wide_read(k, &at);
     }
     bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
-    int adjacent = half && st->timed && k->hooks->adjacent ? k->hooks->adjacent(k, lin, pitch) : 0;
-    const char *offset = place_text(k, row, pitch, adjacent ? at_first(k, lin) : ix_text(&k->printer, lin));
+    const char *offset = place_text(k, row, pitch, ix_text(&k->printer, lin));
     bool known = k_known_before(k, r);
     const char *s = k_text(k, k->hooks->ahead && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
@@ -424,10 +423,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
                                   : k_type(st->dtype),
                    *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
-        as.adjacent = adjacent;
-        as.converted = byte;
-        as.text = adjacent ? k_text(k, "cell_load_two(%s)", at)
-                  : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
+        as.text = half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
         as.from = optional ? p : at;
         as.offset = optional ? offset : NULL;
         if (optional)
@@ -480,7 +476,7 @@ static bool is_made_here(const Kernel *k, NodeId id)
     return id >= 0 && k->pr->group[id] >= 0 && &k->pr->groups.data[k->pr->group[id]] == k->g;
 }
 
-const char *k_saved_state(Kernel *k, const Read *r)
+static const char *saved_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     NodeId next = m->roots.data[r->id].next;
@@ -499,7 +495,7 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *held = held_value(k, r);
     if (held)
         return held;
-    const char *from = k_saved_state(k, r), *s = k_text(k, "%s<%s>(%s)", carried_load(k), k->real, from);
+    const char *from = saved_state(k, r), *s = k_text(k, "%s<%s>(%s)", carried_load(k), k->real, from);
     AheadRead as = { .text = s, .type = k->real, .from = from, .timed = true };
     if (k->hooks->ahead)
         return k->pr->dir == BACKWARD || is_made_here(k, next) ? k->hooks->ahead(k, r, s, &as) : s;
@@ -560,7 +556,7 @@ static const char *load_array(Kernel *k, const Read *r)
 {
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && k->value[r->id] && !k->away)
-        return k->hooks->element ? k->hooks->element(k, r, k->value[r->id]) : k->value[r->id];
+        return k->value[r->id];
     const char *held = held_value(k, r);
     if (held)
         return held;
@@ -810,9 +806,6 @@ const char *k_known(ExprPrinter *e, NodeId id)
         if (k->placed.data[i].place == id && k->placed.data[i].depth == k->depth)
             return k->placed.data[i].name;
     const Node *n = k_node(k, id);
-    const char *once = k->hooks->once && (k->depth || !k->value[id]) ? k->hooks->once(k, id) : NULL;
-    if (once)
-        return once;
     if (k->depth || n->kind != N_MAP)
         return NULL;
     if (k->value[id])
@@ -837,7 +830,7 @@ const char *k_index(ExprPrinter *e, IndexId i)
         bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
     if (k->at_first && runs_along(k, i))
         return "e";
-    return k->at_first && k->hooks->first_unit ? k->hooks->first_unit(k, k->index[i]) : k->index[i];
+    return k->index[i];
 }
 
 /* A name for a value over the past at a place, where it may be computed whatever condition the read stands under: its
@@ -1110,7 +1103,7 @@ void k_store_value(Kernel *k, NodeId id, const char *value)
         return;
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
-    const char *e = k->two ? at_first(k, lin) : ix_text(&k->printer, lin);
+    const char *e = ix_text(&k->printer, lin);
     Stored s = { .st = st, .slot = st->slot, .lin = lin, .pitch = pitch, .value = value, .when = p,
                  .call = "cell_store(", .out = k->out };
     s.where = add_text(k, p, place_text(k, row, pitch, e));
@@ -1121,10 +1114,8 @@ void k_store_value(Kernel *k, NodeId id, const char *value)
         buf_line(s.out, "if (%s)", k->hooks->wants ? k->hooks->wants(k, id, p) : p);
     const char *pad = optional ? "    " : "";
     if (adds)
-        buf_line(s.out, k->two ? "%scell_put_vec<2>(%s, %s, %s);" : "%scell_put(%s, %s, %s);", pad, s.where,
-                 k->two ? k->two : s.value, root == ROOT_DPARAM_INIT ? "true" : "adds");
-    else if (k->two)
-        buf_line(s.out, "%scell_store_vec<2>(%s, %s);", pad, s.where, k->two);
+        buf_line(s.out, "%scell_put(%s, %s, %s);", pad, s.where, s.value,
+                 root == ROOT_DPARAM_INIT ? "true" : "adds");
     else
         buf_line(s.out, "%s%s%s, %s);", pad, s.call, s.where, s.value);
 }

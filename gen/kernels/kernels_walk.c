@@ -59,14 +59,6 @@ const char *state_name(Kernel *k, TensorId s)
     return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
 }
 
-const char *state_start(Kernel *k, TensorId s, const char *place, const char **at)
-{
-    bool forward = k->pr->dir == FORWARD;
-    const char *elements = k_poly(k, tensor_elements(k->p->m, s));
-    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", elements, place);
-    return forward ? k_pointer(k, REF_INITIAL, s, k->p->compute) : k_written(k, REF_CARRY, s, k->p->compute);
-}
-
 /* ---- reads ahead ---- */
 
 /* Steps whose reads are under way: as many as registers hold. */
@@ -76,13 +68,13 @@ int walk_depth(int64_t registers)
 }
 
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
-const char *walk_step_or_last(Kernel *k, const char *n)
+static const char *step_or_last(Kernel *k, const char *n)
 {
     bool forward = k->pr->dir == FORWARD;
     return k_text(k, forward ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
 }
 
-void walk_declare_reads(Kernel *k, const PanelLoop *l)
+static void declare_reads(Kernel *k, const PanelLoop *l)
 {
     if (l->ahead == 0)
         return;
@@ -98,12 +90,12 @@ void walk_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
         return;
-    walk_declare_reads(k, l);
+    declare_reads(k, l);
     buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
     buf_line(k->out, "    if (dim_T > 0)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, walk_step_or_last(k, "u"), l->number);
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, step_or_last(k, "u"), l->number);
 }
 
 void walk_next_reads(Kernel *k, const PanelLoop *l, int depth)
@@ -113,7 +105,7 @@ void walk_next_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    const char *step = walk_step_or_last(k, k_text(k, "begin + %d + u", depth));
+    const char *step = step_or_last(k, k_text(k, "begin + %d + u", depth));
     buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step, l->number);
 }
 

@@ -67,6 +67,7 @@ typedef struct KirVar {
     int uses;
     int level;                    /* which threads agree on it: KirScope */
     bool given;                   /* on all ways to here it has a value */
+    const KirExpr *when; /* it has one where this holds, or NULL */
 } KirVar;
 
 typedef enum {
@@ -273,6 +274,10 @@ typedef struct KirReplaced {
     const KirExpr *to;
 } KirReplaced;
 const KirExpr *kir_replaced(Kir *k, const KirExpr *e, const KirReplaced *r, int n);
+/* Statements once more, with other variables in place of some: what is a choice by a truth then is made,
+ * and what stands under a truth stands there alone. A variable that they declare is the same in both, so
+ * they stand in blocks side by side. */
+void kir_append_replaced(Kir *k, const KirBlock *statements, const KirReplaced *r, int n);
 /* The value of `e`, which the statements that `at` gave stand in front of. */
 const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
 
@@ -359,9 +364,9 @@ Kir *kir_parse(Compiler *c, const char *text, size_t len);        /* NULL with a
 const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
 /* The function of a call with the arguments of its template; `scalars`: the words for types. */
 void kir_print_callee(const KirExpr *e, const char *const *scalars, Buf *out);
-/* kir_print.c, of the printers below, which write an expression by `print`: a format of the operator table with
- * its %s replaced by the arguments; how tightly an operand binds; an expression without parentheses around it;
- * and what a loop does behind each turn. */
+/* kir_print.c, of the printers below, which write an expression by `print`: a format of the operator table
+ * with its %s replaced by the arguments; how tightly an operand binds; an expression without parentheses
+ * around it; and what a loop does behind each turn. */
 typedef void (*KirPrint)(const KirExpr *e, int needs, Buf *out);
 void kir_print_filled(const char *fmt, const KirExpr *e, KirPrint print, Buf *out);
 int kir_needs_behind_minus(const KirExpr *e);

@@ -46,6 +46,13 @@ const KirFunction kir_functions[] = {
     { "cell_fast_div", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
     { "cell_row_lanes", 1, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_I32 },
     { "cell_fast_gelu_slope", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_load_bits", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_U32 },
+    { "cell_load_two", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_U32 },
+    { "cell_from_bits", 1, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_F32 },
+    { "cell_from_two", 2, 1, 0, false, KIR_THREAD, KIR_BLOCK, KT_F32 },
+    { "cell_copy_word", -2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_copy_four", -2, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_place_in_fours", 0, 0, 0, false, KIR_THREAD, KIR_THREAD, KT_I32 },
     { "cell_prefetch", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_ahead", 2, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_load_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
@@ -376,23 +383,34 @@ int kir_precedence(const KirExpr *e)
 
 /* ---- with other variables */
 
-static void replace_in(Kir *k, KirBlock *b, const KirReplaced *r, int n)
+static void replace_in(Kir *k, KirBlock *to, const KirBlock *from, const KirReplaced *r, int n);
+
+/* Under a truth a statement stands alone. */
+static void replace_statement(Kir *k, KirBlock *to, const KirStmt *s, const KirReplaced *r, int n)
 {
-    for (int i = 0; i < b->len; i++) {
-        KirStmt *own = arena_alloc(k->arena, sizeof *own);
-        *own = *b->data[i];
-        for (int j = 0; j < 3; j++)
-            own->x[j] = own->x[j] ? kir_replaced(k, own->x[j], r, n) : NULL;
-        KirBlock *inside[] = { &own->body, &own->other };
-        for (int j = 0; j < 2; j++) {
-            KirBlock copy = { .data = NULL };
-            for (int s = 0; s < inside[j]->len; s++)
-                vec_push(k->arena, &copy, inside[j]->data[s]);
-            *inside[j] = copy;
-            replace_in(k, inside[j], r, n);
-        }
-        b->data[i] = own;
+    KirStmt *own = arena_alloc(k->arena, sizeof *own);
+    *own = *s;
+    for (int j = 0; j < 3; j++)
+        own->x[j] = s->x[j] ? kir_replaced(k, s->x[j], r, n) : NULL;
+    if (s->kind == KI_IF && own->x[0]->kind == KX_TRUTH) {
+        replace_in(k, to, own->x[0]->whole ? &s->body : &s->other, r, n);
+        return;
     }
+    own->body = own->other = (KirBlock){ .data = NULL };
+    replace_in(k, &own->body, &s->body, r, n);
+    replace_in(k, &own->other, &s->other, r, n);
+    vec_push(k->arena, to, own);
+}
+
+static void replace_in(Kir *k, KirBlock *to, const KirBlock *from, const KirReplaced *r, int n)
+{
+    for (int i = 0; i < from->len; i++)
+        replace_statement(k, to, from->data[i], r, n);
+}
+
+void kir_append_replaced(Kir *k, const KirBlock *statements, const KirReplaced *r, int n)
+{
+    replace_in(k, k->at, statements, r, n);
 }
 
 const KirExpr *kir_replaced(Kir *k, const KirExpr *e, const KirReplaced *r, int n)
@@ -408,11 +426,11 @@ const KirExpr *kir_replaced(Kir *k, const KirExpr *e, const KirReplaced *r, int 
     own->args = args;
     for (int i = 0; i < e->nargs; i++)
         args[i] = kir_replaced(k, e->args[i], r, n);
+    if (e->kind == KX_SELECT && args[0]->kind == KX_TRUTH)
+        return args[args[0]->whole ? 1 : 2];
     if (e->body) {
         own->body = arena_alloc(k->arena, sizeof *own->body);
-        for (int i = 0; i < e->body->len; i++)
-            vec_push(k->arena, own->body, e->body->data[i]);
-        replace_in(k, own->body, r, n);
+        replace_in(k, own->body, e->body, r, n);
     }
     return own;
 }

@@ -4,29 +4,19 @@
 
 #include "kir.h"
 
-static void count_block(const KirBlock *b, int by);
+static void drop_unread(KirBlock *b);
 
-static void count_expr(const KirExpr *e, int by)
+/* What it reads, in statements in front of its value too, of which those that nothing reads are dropped. */
+static void count(const KirExpr *e)
 {
     if (!e)
         return;
     if (e->kind == KX_VAR)
-        e->var->uses += by;
-    if (e->body)
-        count_block(e->body, by);
+        e->var->uses++;
     for (int i = 0; i < e->nargs; i++)
-        count_expr(e->args[i], by);
-}
-
-static void count_block(const KirBlock *b, int by)
-{
-    for (int i = 0; i < b->len; i++) {
-        const KirStmt *s = b->data[i];
-        for (int j = 0; j < 3; j++)
-            count_expr(s->x[j], by);
-        count_block(&s->body, by);
-        count_block(&s->other, by);
-    }
+        count(e->args[i]);
+    if (e->body)
+        drop_unread(e->body);
 }
 
 /* Does a call in it, but for those in blocks inside, do something beside giving a value? */
@@ -89,33 +79,23 @@ static bool has_effect(KirStmt *s)
     return found;
 }
 
-static void drop_unread(KirBlock *b);
-
-static void drop_within(const KirExpr *e)
-{
-    if (!e)
-        return;
-    if (e->body)
-        drop_unread(e->body);
-    for (int i = 0; i < e->nargs; i++)
-        drop_within(e->args[i]);
-}
-
-/* From the last statement to the first, as what one declares another may be declared with. */
+/* From the last statement to the first, as what one declares another may be declared with. Reads are
+ * counted on the way: those behind a declaration are its own, and blocks side by side may each have one of
+ * the same variable. */
 static void drop_unread(KirBlock *b)
 {
     int kept = b->len;
     for (int i = b->len - 1; i >= 0; i--) {
         KirStmt *s = b->data[i];
-        drop_unread(&s->body);
         drop_unread(&s->other);
+        drop_unread(&s->body);
         bool declares = s->kind == KI_LET || s->kind == KI_VAR || s->kind == KI_ARRAY;
-        if (declares && s->var->uses == 0 && !has_effect(s)) {
-            count_expr(s->x[0], -1);
+        if (declares && s->var->uses == 0 && !has_effect(s))
             continue;
-        }
+        if (s->var)
+            s->var->uses = 0;
         for (int j = 0; j < 3; j++)
-            drop_within(s->x[j]);
+            count(s->x[j]);
         b->data[--kept] = s;
     }
     b->len -= kept;
@@ -133,7 +113,6 @@ static void forget(KirStmt *s, void *data)
 static void clean_block(KirBlock *b)
 {
     kir_each(b, forget, NULL);
-    count_block(b, 1);
     drop_unread(b);
 }
 

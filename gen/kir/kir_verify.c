@@ -334,6 +334,7 @@ static bool declare(Verify *v, KirVar *x, bool given)
         return fail(v, "%s is a place in a row of no number of vectors", x->name);
     x->number = ++v->number;
     x->given = given;
+    x->when = NULL;
     vec_push(v->k->arena, &v->scope, x);
     return true;
 }
@@ -487,21 +488,52 @@ static bool check_mma(Verify *v, const KirStmt *s)
     return check_expr(v, s->x[0]) && check_expr(v, s->x[1]) && check_expr(v, s->x[2]);
 }
 
-/* The variables in scope that have a value; to be given back behind one of two ways. */
-typedef struct Given { bool *of; int n; } Given;
+/* The variables in scope that have a value, or have one under a condition; to be given back behind one of two
+ * ways. */
+typedef struct Given {
+    bool *of;
+    const KirExpr **when;
+    int n;
+} Given;
 
 static Given given_now(Verify *v)
 {
-    Given g = { arena_alloc(v->k->arena, (size_t)(v->scope.len + 1)), v->scope.len };
-    for (int i = 0; i < g.n; i++)
+    Given g = { .of = arena_alloc(v->k->arena, (size_t)(v->scope.len + 1)), .n = v->scope.len };
+    g.when = arena_alloc(v->k->arena, sizeof *g.when * (size_t)(v->scope.len + 1));
+    for (int i = 0; i < g.n; i++) {
         g.of[i] = v->scope.data[i]->given;
+        g.when[i] = v->scope.data[i]->when;
+    }
     return g;
 }
 
 static void give(Verify *v, const Given *g, const Given *and)
 {
-    for (int i = 0; i < g->n; i++)
+    for (int i = 0; i < g->n; i++) {
         v->scope.data[i]->given = g->of[i] && (!and || and->of[i]);
+        v->scope.data[i]->when = and&&g->when[i] != and->when[i] ? NULL : g->when[i];
+    }
+}
+
+/* Behind a condition what was written under it has a value where that holds, as nothing in it changes. */
+static void give_under(Verify *v, const KirExpr *condition, const Given *then)
+{
+    const KirExpr *of = condition->kind == KX_BINARY ? condition->args[0] : NULL;
+    bool stays = of && of->kind == KX_VAR && !of->var->changes && condition->args[1]->kind == KX_WHOLE;
+    for (int i = 0; stays && i < then->n; i++)
+        if (then->of[i] && !v->scope.data[i]->given)
+            v->scope.data[i]->when = condition;
+}
+
+/* Inside of a loop from 0 up to what is then more than 0. */
+static void give_inside(Verify *v, const KirStmt *loop)
+{
+    bool counts = loop->kind == KI_FOR && loop->op == KB_LT && kir_is_number(loop->x[0], 0);
+    for (int i = 0; counts && i < v->scope.len; i++) {
+        const KirExpr *when = v->scope.data[i]->when;
+        v->scope.data[i]->given |= when && when->op == KB_GT && kir_equal(when->args[0], loop->x[1]) &&
+                                   kir_is_number(when->args[1], 0);
+    }
 }
 
 static bool leaves(const KirBlock *b)
@@ -524,6 +556,8 @@ static bool check_if(Verify *v, KirStmt *s)
         give(v, &otherwise, NULL);
     else
         give(v, &then, leaves(&s->other) ? NULL : &otherwise);
+    if (!s->other.len)
+        give_under(v, s->x[0], &then);
     return right;
 }
 
@@ -564,6 +598,8 @@ static bool check_loop(Verify *v, KirStmt *s)
     }
     Given before = given_now(v);
     v->loops++;
+    if (right)
+        give_inside(v, s);
     right = right && check_block(v, &s->body);
     v->loops--;
     if (!runs_once(v, s))

@@ -78,6 +78,7 @@
 //  compiler   cell_assume(p): what always holds, and saves conditions
 //  registers  cell_keep(i): an int or a pointer that is not to be computed again
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
+//             cell_from_bits<T>(bits) cell_from_two<T>(bits, q): such a number as a float, and that of neighbour q
 //  parts      cell_split_matrix<Planes, Rising>(to, from, offset, rows, columns, pitch): f32 as three of bf16
 //  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
 //             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
@@ -122,6 +123,14 @@ typedef unsigned long uintptr_t;
 template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 {
     return cell_convert<C>(cell_convert<T>(v));
+}
+template <class T> __device__ __forceinline__ float cell_from_bits(uint32_t bits)
+{
+    return cell_convert<float>(T{ (uint16_t)bits });
+}
+template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits, int q)
+{
+    return cell_convert<float>(T{ (uint16_t)(bits >> 16 * q) });
 }
 
 #include "cell_device_math.cuh"
