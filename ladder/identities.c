@@ -394,8 +394,8 @@ static void in_budget(Case *c, size_t budget, bool again)
     }
 }
 
-/* Pieces of so few steps differ in nothing but the memory where they lie. Off a GPU each backend makes them for one
- * size, and then for those of more steps. */
+/* Pieces of a call of less than STEPS steps differ only in where they lie in memory. Off a GPU each backend
+ * makes them for the first such size, and for all sizes of more steps. */
 static bool in_few_pieces(const Case *c)
 {
     enum { STEPS = 4, BACKENDS = 8 };

@@ -507,11 +507,11 @@ static Given given_now(Verify *v)
     return g;
 }
 
-static void give(Verify *v, const Given *g, const Given *and)
+static void give(Verify *v, const Given *g, const Given *other)
 {
     for (int i = 0; i < g->n; i++) {
-        v->scope.data[i]->given = g->of[i] && (!and || and->of[i]);
-        v->scope.data[i]->when = and&&g->when[i] != and->when[i] ? NULL : g->when[i];
+        v->scope.data[i]->given = g->of[i] && (!other || other->of[i]);
+        v->scope.data[i]->when = other && g->when[i] != other->when[i] ? NULL : g->when[i];
     }
 }
 

@@ -18,9 +18,9 @@ typedef bool TakesRead(void *of, const Read *r);
 bool every_read(const Plan *p, NodeId value, TakesRead *takes, void *of);
 /* Is it read from outside of the group: an array, or ~tensor? */
 bool group_reads(const Group *g, int key);
-/* No more pointers than these does a kernel take that walks all steps: for a tensor that a step reads, two if it is
- * carried (its initial value lies elsewhere), else one; one for what other kernels make; of the step's own arrays those
- * that are not on_chip: one, or three if it is a root (the next state, the final one, the history). */
+/* A bound on the pointers of a kernel that walks all steps. For a tensor that a step reads: two if it is
+ * carried (its initial value lies elsewhere), else one. For an array that another kernel makes: one. For an
+ * array of the step that is not on_chip: one, or three if it is a root (next state, final state, history). */
 int walk_pointers(const Plan *p, const Program *pr, bool on_chip(void *of, NodeId array), void *of);
 /* Element number within a row of the value's storage: sum of map * stride. */
 const IxExpr *read_linear(Module *m, const Read *r);

@@ -99,8 +99,8 @@ refused() { # what the message must hold, then cellc's arguments
     ! "$CELLC" emit --kind cuda --schedule tile "$@" >/dev/null 2>"$out/refused" && grep -q -- "$want" "$out/refused"
 }
 
-# NAME ARCH SPEC OPTIONS: what must not spill. For sm_80, whose threads have as many registers, bf16 and one bias;
-# with FULL=1 all.
+# NAME ARCH SPEC OPTIONS: what must not spill. For sm_80, whose threads have as many registers, bf16 and one
+# bias; with FULL=1 all.
 compiled() {
     local type arch cell biases types
     for arch in sm_90 sm_80; do

@@ -10,7 +10,7 @@
 
 /* ---- what the step's values ask for ---- */
 
-/* A state before its step, or the adjoint of its next value; where chunks make states anew, those too. */
+/* A state before its step, or the adjoint of its next value; where chunks recompute states, those too. */
 static const KirExpr *held(Code *x, const Read *r)
 {
     ScanKernel *s = x->of_schedule;
@@ -180,7 +180,7 @@ static void name_states(ScanKernel *s)
 
 /* Chunks of steps that read little fit into half of an SM's registers, and one block's reads hide the
  * other's work (HGRN forward: 0.147 ms for 0.181); those of backward would spill, unless a block has half
- * as many threads. Where states are made anew beside staged reads, which hide themselves, they spill even
+ * as many threads. Where states are recomputed beside staged reads, which hide themselves, they spill even
  * so. */
 static int resident(const ScanKernel *s)
 {

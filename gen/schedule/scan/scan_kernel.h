@@ -68,7 +68,7 @@ typedef struct ScanKernel {
     int function_elements;
     const KirExpr **states; /* per tensor: the local of a state, or of the adjoint of its next value */
     const KirExpr **slopes,
-        **kept; /* chunks: of a state; backward: states made anew, of all steps of a chunk */
+        **kept; /* chunks: of a state; backward: states recomputed, of all steps of a chunk */
     const KirExpr **saved; /* staged: that before the chunk */
     const KirExpr **sums; /* per node */
     int steps; /* whose reads are under way at once; of a chunk */

@@ -117,7 +117,7 @@ static bool is_made(Kernel *k, NodeId id)
     return made;
 }
 
-/* Walks over a chunk share what costs more than registers; so many of these there are. */
+/* Walks over a chunk share what costs more than registers; the number of these. */
 enum { FUNCTION_ELEMENTS = 8 };
 
 static const KirExpr *step_function(ScanKernel *s, const KirExpr *value, const InnerLoop *l, int loops)
