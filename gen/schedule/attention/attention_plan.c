@@ -230,19 +230,26 @@ static bool is_of_axes(const Plan *p, TensorId t)
     return values_of(p, p->m->tensors.data[t].kind == T_DOUT ? p->m->tensors.data[t].of : t) > 1;
 }
 
-/* Gradients of keys and of values, which the CPU's kernels add up where they lie. */
-static bool is_of_keys(const Plan *p, TensorId of)
+static bool is_key_or_value(const Plan *p, TensorId of)
 {
     const AttentionCuts *cuts = attention_cuts(p->m);
-    for (int i = 0; i < cuts->len; i++) {
-        const AttentionCut *c = &cuts->data[i];
-        bool is = of == c->k.now || of == c->v.now;
-        for (int k = 0; k < c->reads.len; k++)
-            is |= c->reads.data[k].leaf.side == LEAF_KEY && of == c->reads.data[k].operand.now;
-        if (is)
+    for (int i = 0; i < cuts->len; i++)
+        if (of == cuts->data[i].k.now || of == cuts->data[i].v.now)
             return true;
-    }
     return false;
+}
+
+/* Gradients of what is of the other step, which the CPU's kernels add up where they lie. */
+static bool is_of_other_step(const Plan *p, TensorId of)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    bool is = is_key_or_value(p, of);
+    for (int i = 0; i < cuts->len; i++)
+        for (int k = 0; k < cuts->data[i].reads.len; k++) {
+            const AttentionRead *r = &cuts->data[i].reads.data[k];
+            is |= r->leaf.side == LEAF_KEY && of == r->operand.now;
+        }
+    return is;
 }
 
 /* A comparison of index expressions as one that is not negative where it holds; NULL: it is none. */
@@ -333,8 +340,10 @@ static void place(Plan *p, const Phasing *f, const Phasing *b, bool *wanted)
             place_given(p, f, b, t);
         if (x->kind == T_DOUT && m->tensors.data[x->of].chunk) {
             back->tensor[t] = (Storage){ .home = HOME_NONE };
-            bool copied = is_of_axes(p, t) || (p->request->cpu && is_of_keys(p, x->of));
-            if (between_is_read(b, t) && (copied || !between_gives(p, b, t, attention_adds)))
+            bool copied = is_of_axes(p, t) || (p->request->cpu && is_of_other_step(p, x->of));
+            /* the kernels add to gradients of keys and of values only (print_more) */
+            bool adds = is_key_or_value(p, x->of);
+            if (between_is_read(b, t) && (copied || !between_gives(p, b, t, adds ? attention_adds : NULL)))
                 back->tensor[t] = between_storage(p, t, true, p->compute, false);
         }
         if (x->kind == T_DHISTORY && x->chunk) {
