@@ -491,7 +491,8 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)k.values);
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,
                                .reciprocal = k_reciprocal, .rounded = p->from_product, .n_rounded = p->n_nodes,
-                               .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
+                               .fast = p->dtype == DT_BF16 || p->dtype == DT_F16,
+                               .fuse = p->attains ? FUSE_WRITTEN : FUSE_FREELY };
     k.b = k.t = "0";
     return k;
 }

@@ -153,8 +153,8 @@ Code *code_new(Kernel *k, const char *name)
     x->index = arena_alloc(m->arena, sizeof *x->index * (size_t)x->indices);
     x->value = arena_alloc(m->arena, sizeof *x->value * (size_t)x->values);
     x->printer = (ExprPrinter){ .m = m, .real = k->real, .kir = x->kir, .nodes = &code_nodes, .data = x,
-                                .fast = k->printer.fast, .rounded = k->printer.rounded,
-                                .n_rounded = k->printer.n_rounded };
+                                .fast = k->printer.fast, .fuse = k->printer.fuse,
+                                .rounded = k->printer.rounded, .n_rounded = k->printer.n_rounded };
     x->b = x->t = code_int(x, 0);
     x->n = kir_unknown(x->kir, "N", KT_I32);
     x->hoisting = -1;

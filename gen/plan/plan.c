@@ -62,6 +62,26 @@ void tell_refusals(Plan *p, const Refusals *r, bool made)
             buf_f(&p->reasons, "not %s: %s\n", (*s)->name, reason_words(p->m, refused(r, *s)));
 }
 
+/* Does an adjoint compare a value with the maximum or the minimum of it (differentiate.c)? nvcc fuses products and sums
+ * otherwise in one kernel than in another, so a value that is computed anew in the second may miss the extremum by a
+ * rounding. */
+static bool asks_where_attained(const Module *m)
+{
+    for (NodeId id = 0; id < m->nodes.len; id++) {
+        const Node *n = &m->nodes.data[id];
+        if (n->kind != N_MAP || n->op != OP_EQ)
+            continue;
+        for (int k = 0; k < 2; k++) {
+            const Node *of = &m->nodes.data[n->args[k]];
+            while (of->kind == N_VIEW || of->kind == N_ARRAY)
+                of = &m->nodes.data[of->args[0]];
+            if (of->kind == N_REDUCE && (of->reduce == R_MAX || of->reduce == R_MIN))
+                return true;
+        }
+    }
+    return false;
+}
+
 static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Schedule *s)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
@@ -71,6 +91,7 @@ static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Sch
                  .dtype = request->dtype,
                  .schedule = s,
                  .plain_past = s->plain_past || request->cpu,
+                 .attains = !request->cpu && asks_where_attained(m),
                  .cluster = 1,
                  .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32,
                  .calls = request->calls };

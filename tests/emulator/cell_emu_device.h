@@ -643,7 +643,11 @@ inline float cell_detail_sqrt_approx(float x)
     return sqrtf(x);
 }
 
-template <class T> inline T cell_mul(T a, T b)
+inline float cell_mul(float a, float b)
+{
+    return a * b;
+}
+inline double cell_mul(double a, double b)
 {
     return a * b;
 }

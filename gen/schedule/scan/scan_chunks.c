@@ -413,12 +413,13 @@ static void declare_shared(ScanKernel *s)
 
 static void build_step(ScanKernel *s)
 {
-    s->x->printer.fuse = s->k->pr->dir == BACKWARD ? FUSE_WRITTEN : FUSE_FREELY;
+    Fuse outside = s->x->printer.fuse;
+    s->x->printer.fuse = s->k->pr->dir == BACKWARD ? FUSE_WRITTEN : outside;
     if (s->w->replays)
         scan_build_again(s);
     scan_build_map(s);
     scan_step(s);
-    s->x->printer.fuse = FUSE_FREELY;
+    s->x->printer.fuse = outside;
     s->steps = walk_depth(s->registers);
     scan_decide_staging(s);
 }
