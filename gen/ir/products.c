@@ -3,7 +3,8 @@
  * two reads, as a GEMM takes it: what does not vary over its index stands in front of it (`sum[j] R[i,j] *
  * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), so is its matrix where
  * that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`), which is done once in a call, a sum of several
- * products is as many sums, and so is that over a concatenation of which a part depends on a state and another
+ * products is as many sums, one over several indices is sums one inside another where that has fewer terms
+ * (`sum[j,k] A[i,j] * B[j,k] * h[k]`, as A times B h), and so is that over a concatenation of which a part depends on a state and another
  * does not (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`). Guaranteed: values are the same but for the order of their roundings; sums over
  * steps, and those whose product would be small, stay as they are. */
 #include "conditions.h"
@@ -254,6 +255,127 @@ static NodeId product_of(Module *m, const Factored *f, const Node *sum)
     return f->outside >= 0 ? node_map2(m, OP_MUL, f->outside, out) : out;
 }
 
+/* ---- sums over several indices ---- */
+
+static bool has_axis(const Node *n, IndexId i)
+{
+    return is_among(i, n->axes, n->naxes);
+}
+
+/* Do the factors that vary over `along` span all axes of the others, and are there others? Factors that vary
+ * over no index of the sum do not count. */
+static bool leaves_axes(const Module *m, const Factors *f, const Node *sum, IndexId along, bool *others)
+{
+    bool leaves = false;
+    *others = false;
+    for (int i = 0; i < f->all.len; i++) {
+        const Node *n = at(m, f->all.data[i].value);
+        if (has_axis(n, along) || !varies_over(n, sum))
+            continue;
+        *others = true;
+        for (int k = 0; k < n->naxes; k++) {
+            bool spanned = false;
+            for (int o = 0; o < f->all.len; o++) {
+                const Node *inner = at(m, f->all.data[o].value);
+                spanned |= has_axis(inner, along) && has_axis(inner, n->axes[k]);
+            }
+            leaves |= !spanned;
+        }
+    }
+    return leaves;
+}
+
+/* Is the sum over `along` of the factors that vary over it a product of what is shared and a vector? */
+static bool is_product_along(const Module *m, const Factors *f, IndexId along)
+{
+    bool shared = false, own = false;
+    for (int i = 0; i < f->all.len; i++) {
+        const Node *n = at(m, f->all.data[i].value);
+        shared |= has_axis(n, along) && !per_row(n) && n->naxes > 1;
+        own |= has_axis(n, along) && per_row(n);
+    }
+    return shared && own;
+}
+
+/* Over which of its indices the term is summed first, for the sum over the others of what that gives: its
+ * factors do not have all axes that the term has, so that both sums together have fewer terms than the one;
+ * or the sum has no axis of its own, and is a product with a matrix that all sequences share, which then is
+ * read once for all of them. Of several indices the last one that makes such a product, else the last. -1:
+ * there is none. */
+static IndexId first_summed(const Module *m, const Factors *f, const Node *sum)
+{
+    IndexId found = -1;
+    bool product = false;
+    for (int i = 0; i < sum->nbound && sum->nbound > 1 && f->all.len > 2; i++) {
+        bool others, fewer = leaves_axes(m, f, sum, sum->bound[i], &others);
+        bool is_product = is_product_along(m, f, sum->bound[i]);
+        bool any = false;
+        for (int k = 0; k < f->all.len; k++)
+            any |= has_axis(at(m, f->all.data[k].value), sum->bound[i]);
+        if (!any) /* a number of equal terms */
+            return -1;
+        if (others && (fewer || (is_product && sum->naxes == 0)) && (is_product || !product)) {
+            found = sum->bound[i];
+            product = is_product;
+        }
+    }
+    return found;
+}
+
+static bool factors_read_other_steps(const Module *m, const Factors *f)
+{
+    bool steps = false;
+    Marks *seen = marks_begin(m);
+    for (int i = 0; i < f->all.len; i++)
+        steps |= reads_other_steps(m, f->all.data[i].value, seen);
+    marks_end(seen);
+    return steps;
+}
+
+/* Is the term summed by one index first, and then by the others? */
+static bool is_nested(const Module *m, NodeId term, const Node *sum)
+{
+    if (sum->nbound < 2)
+        return false;
+    const Factors f = factors_of(m, term, false);
+    return first_summed(m, &f, sum) >= 0 && !factors_read_other_steps(m, &f);
+}
+
+typedef enum { FIRST_SUM, SECOND_SUM, BEHIND_BOTH } Place;
+
+static Place place_of(const Module *m, NodeId factor, const Node *sum, IndexId first)
+{
+    const Node *n = at(m, factor);
+    return has_axis(n, first) ? FIRST_SUM : varies_over(n, sum) ? SECOND_SUM : BEHIND_BOTH;
+}
+
+static NodeId product_at(Module *m, const Factors *f, const Node *sum, IndexId first, Place place)
+{
+    NodeId out = -1;
+    for (int under = 0; under < 2; under++)
+        for (int i = 0; i < f->all.len; i++)
+            if (f->all.data[i].divides == (under == 1) &&
+                place_of(m, f->all.data[i].value, sum, first) == place)
+                out = times_factor(m, out, f->all.data[i]);
+    return out;
+}
+
+/* The sum of such a term, without its sign. */
+static NodeId nested(Module *m, const Factors *f, const Node *sum)
+{
+    IndexId first = first_summed(m, f, sum);
+    IndexId *others = arena_alloc(m->arena, sizeof *others * (size_t)sum->nbound);
+    int n = 0;
+    for (int i = 0; i < sum->nbound; i++)
+        if (sum->bound[i] != first)
+            others[n++] = sum->bound[i];
+    NodeId inner = in_form(m, node_reduce(m, R_SUM, product_at(m, f, sum, first, FIRST_SUM), &first, 1));
+    NodeId value = node_map2(m, OP_MUL, product_at(m, f, sum, first, SECOND_SUM), inner);
+    NodeId out = in_form(m, node_reduce(m, R_SUM, value, others, n));
+    NodeId behind = product_at(m, f, sum, first, BEHIND_BOTH);
+    return behind >= 0 ? node_map2(m, OP_MUL, behind, out) : out;
+}
+
 /* a: -1 for none. */
 static NodeId plus(Module *m, NodeId a, NodeId b, bool negative)
 {
@@ -303,7 +425,7 @@ static bool may_change(const Module *m, NodeId id)
     if (is_plain_product(m, at(m, id)) && !is_mixed(m, term->args[0]) && !is_mixed(m, term->args[1]))
         return false;
     for (int i = added_terms(m, at(m, id)->args[0], terms, negative) - 1; i >= 0; i--)
-        if (has_factors(m, terms[i], at(m, id)))
+        if (has_factors(m, terms[i], at(m, id)) || is_nested(m, terms[i], at(m, id)))
             return true;
     return false;
 }
@@ -320,6 +442,11 @@ static NodeId in_form(Module *m, NodeId rebuilt)
     module_at(m, sum.span, sum.chain);
     for (int i = 0; i < n; i++) {
         Factored f;
+        if (is_nested(m, terms[i], &sum)) {
+            const Factors of = factors_of(m, terms[i], false);
+            out = plus(m, out, nested(m, &of, &sum), of.negative != negative[i]);
+            continue;
+        }
         if (factor_term(m, terms[i], &sum, &f) && takes(m, &f, &sum))
             out = plus(m, out, product_of(m, &f, &sum), f.negative != negative[i]);
         else
