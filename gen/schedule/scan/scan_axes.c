@@ -20,13 +20,15 @@ static const Node *at(const Module *m, NodeId id)
 }
 
 /* Which axis of the array stands at each place afterwards; false: they stay as they are. Of axes of equal
- * extents the first is taken for the unit's. */
+ * extents the first is taken for the unit's. A sum over all steps, such as a param's gradient, is no unit's:
+ * its matrix lies as the copies behind it read it. */
 static bool order_of(const Order *o, const Module *m, NodeId array, int *axis)
 {
     const Node *a = at(m, array);
     bool used[MOST_AXES] = { false }, moves = false;
     int n = 0;
-    if (a->kind != N_ARRAY || a->naxes > MOST_AXES || !(a->dep & (DEP_STATE | DEP_COTANGENT)) ||
+    bool of_step = (a->dep & (DEP_STATE | DEP_COTANGENT)) && (a->dep & (DEP_BATCH | DEP_TIME));
+    if (a->kind != N_ARRAY || a->naxes > MOST_AXES || !of_step ||
         marks_get(o->fixed, array))
         return false;
     for (; n < o->units->naxes; n++) {
