@@ -315,26 +315,6 @@ static bool is_projection(const Module *m, const Node *reduce, NodeId *param, No
 typedef struct Slice { NodeId reduce, param, vector; const Poly *offset, *count; } Slice;
 typedef Vec(Slice) SliceVec;
 
-/* offset and count of a first-axis map that counts through its free indices without gaps. */
-static bool contiguous(Module *m, const IxExpr *e, const Poly **count)
-{
-    const Poly *radix = poly_const(m, 1);
-    for (int done = 0; done < e->nterms; done++) {
-        int found = -1;
-        for (int i = 0; i < e->nterms; i++)
-            if (e->terms[i].kind == IA_INDEX && e->terms[i].index >= IX_FIRST && e->terms[i].coef == radix)
-                found = i;
-        if (found < 0)
-            return false;
-        const Poly *next = poly_mul(m, radix, m->indices.data[e->terms[found].index].extent);
-        if (next == radix && done + 1 < e->nterms)
-            return false;
-        radix = next;
-    }
-    *count = radix;
-    return e->nterms > 0;
-}
-
 static bool find_slice(Module *m, NodeId id, Slice *s)
 {
     const Node *r = at(m, id);
@@ -360,7 +340,7 @@ static bool find_slice(Module *m, NodeId id, Slice *s)
         if (!bound)
             return false;
     }
-    return contiguous(m, p->map[0], &s->count);
+    return ix_counts(m, p->map[0], &s->count);
 }
 
 static bool same_stack(const Module *m, const Slice *a, const Slice *b)

@@ -703,6 +703,25 @@ bool ix_is_index(const IxExpr *a, IndexId *which)
     return true;
 }
 
+bool ix_counts(Module *m, const IxExpr *e, const Poly **count)
+{
+    const Poly *radix = poly_const(m, 1);
+    for (int done = 0; done < e->nterms; done++) {
+        int found = -1;
+        for (int i = 0; i < e->nterms; i++)
+            if (e->terms[i].kind == IA_INDEX && e->terms[i].index >= IX_FIRST && e->terms[i].coef == radix)
+                found = i;
+        if (found < 0)
+            return false;
+        const Poly *next = poly_mul(m, radix, m->indices.data[e->terms[found].index].extent);
+        if (next == radix && done + 1 < e->nterms)
+            return false;
+        radix = next;
+    }
+    *count = radix;
+    return e->nterms > 0;
+}
+
 static bool atom_range(Module *m, const IxTerm *t, const Poly **lo, const Poly **hi)
 {
     *lo = poly_const(m, 0);

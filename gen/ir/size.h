@@ -61,6 +61,8 @@ bool ix_uses(const IxExpr *a, IndexId i);
 const Poly *ix_coefficient(Module *m, const IxExpr *a,
                            IndexId i); /* outside of divisions; 0: it is not there */
 bool ix_is_index(const IxExpr *a, IndexId *which);                /* a plain index */
+/* Does it count through its indices without gaps, from its offset on? Then how many there are. */
+bool ix_counts(Module *m, const IxExpr *e, const Poly **count);
 /* Bounds over all values of its indices: *lo and *hi are set when they follow from the extents; false if not
  * known. */
 bool ix_range(Module *m, const IxExpr *a, const Poly **lo, const Poly **hi);

@@ -34,6 +34,8 @@ typedef enum { OF_INPUTS, BEHIND, STEPWISE } When;
 typedef struct Product {
     NodeId reduce, matrix, vector;
     Indices along, rows;
+    const IxExpr *place; /* the last of its rows, in the sum's own names */
+    bool joined; /* of several indices, `h*N + i`, along one axis of the matrix */
     When when;
     /* The same with the indices of the first product of the vector, and rows of the pass: equal where the
      * matrices are the same. */
@@ -146,6 +148,43 @@ static bool is_vector(const Node *n)
     return is_operand(n) && n->type == TY_REAL && (n->dep & DEP_BATCH);
 }
 
+/* Do the last rows count through one axis of a param, `W[h*N + i, d]`? Then they are one row, so that whole
+ * params lie one behind another as they are. */
+static void join_rows(Module *m, Product *x)
+{
+    const Node load = *at(m, x->matrix);
+    for (int k = 0; load.kind == N_LOAD && k < load.nmap; k++) {
+        const IxExpr *e = load.map[k];
+        const Poly *count;
+        int first = x->rows.n - e->nterms;
+        if (e->nterms < 2 || first < 0 || !ix_counts(m, e, &count))
+            continue;
+        bool last = true;
+        for (int i = first; i < x->rows.n; i++)
+            last &= ix_uses(e, x->rows.of[i]);
+        for (int i = 0; i < load.nmap; i++)
+            for (int r = first; r < x->rows.n; r++)
+                last &= i == k || !ix_uses(load.map[i], x->rows.of[r]);
+        if (!last)
+            continue;
+        const IxExpr *map[MOST_AXES];
+        if (load.nmap > MOST_AXES)
+            return;
+        memcpy(map, load.map, sizeof *map * (size_t)load.nmap);
+        IndexId row = module_index(m, intern(m->c, "r"), count);
+        map[k] = ix_add(m, ix_index(m, row), ix_const(m, e->offset));
+        NodeId whole = node_load(m, load.tensor, map, load.nmap);
+        if (at(m, whole)->kind != N_LOAD) /* not known to lie inside */
+            return;
+        x->place = ix_sub(m, e, ix_const(m, e->offset));
+        x->rows.of[first] = row;
+        x->rows.n = first + 1;
+        x->joined = true;
+        x->matrix = whole;
+        return;
+    }
+}
+
 /* Is it the product of a matrix and a vector, of which the matrix has rows of its own? */
 static bool find_product(Module *m, NodeId id, Product *x)
 {
@@ -168,7 +207,11 @@ static bool find_product(Module *m, NodeId id, Product *x)
     for (int i = 0; i < all.n; i++)
         if (!has(&x->along, all.of[i]))
             x->rows.of[x->rows.n++] = all.of[i];
-    return x->rows.n > 0;
+    if (!x->rows.n)
+        return false;
+    x->place = ix_index(m, x->rows.of[x->rows.n - 1]);
+    join_rows(m, x);
+    return true;
 }
 
 /* ---- which are of one vector ---- */
@@ -325,6 +368,27 @@ static NodeId tiled(Pass *s, const Stack *k, const int *blocks, int n)
     return node_load(m, first.tensor, map, first.nmap);
 }
 
+/* Is it a param of which one axis has several indices, as rows of heads have: `W[h*N + i, d]`? */
+static bool joins_axes(const Node *matrix)
+{
+    for (int i = 0; matrix->kind == N_LOAD && i < matrix->nmap; i++)
+        if (matrix->map[i]->nterms > 1)
+            return true;
+    return false;
+}
+
+/* Of the block, the matrix with an axis for each of its indices. Behind the conditions of the stack the
+ * index of a row goes over all blocks, so that a place of the param would belong to several pairs of a head
+ * and a row, and its gradient would be a sum of cases. */
+static NodeId with_own_axes(Module *m, const Product *x)
+{
+    const Node matrix = *at(m, x->matrix);
+    Indices axes;
+    if (!joins_axes(&matrix) || !indices_of(&matrix, &axes))
+        return x->matrix;
+    return node_array(m, x->matrix, axes.of, axes.n, NULL, matrix.span);
+}
+
 /* The block's elements at the stack's row, and at the first product's other indices. */
 static NodeId block_at(Pass *s, const Stack *k, const Product *x)
 {
@@ -342,7 +406,7 @@ static NodeId block_at(Pass *s, const Stack *k, const Product *x)
         to[n] = i + 1 < x->rows.n ? ix_index(m, first->rows.of[i])
                                   : ix_sub(m, ix_index(m, k->row), ix_const(m, x->first));
     }
-    return node_subst(m, x->matrix, from, to, n);
+    return node_subst(m, with_own_axes(m, x), from, to, n);
 }
 
 /* Heads, rows, and what is summed over; where the first matrix lies the other way round, rows last. */
@@ -411,7 +475,8 @@ static bool same_tensor(const Pass *s, const int *blocks, int n)
 static bool is_simplified(const Pass *s, const Product *x, bool tiles)
 {
     const Node *load = at(s->m, x->matrix), *sum = at(s->m, x->reduce);
-    return x->along.n == sum->nbound && ix_uses(load->map[0], last_row(x)) && (tiles || x->rows.n > 1);
+    return x->along.n == sum->nbound && ix_uses(load->map[0], last_row(x)) &&
+           (tiles || x->joined || x->rows.n > 1);
 }
 
 /* The matrix of the products, which are of n of them; -1: they are no stack. */
@@ -566,7 +631,7 @@ static NodeId hook_stack(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
             map[n++] = ix_index(m, x->along.of[i]);
     for (int i = 0; i < x->rows.n; i++)
         map[n++] = i + 1 < x->rows.n ? ix_index(m, x->rows.of[i])
-                                     : ix_add(m, ix_index(m, last_row(x)), ix_const(m, x->first));
+                                     : ix_add(m, x->place, ix_const(m, x->first));
     return node_view(m, array, map, n);
 }
 
