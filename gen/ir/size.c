@@ -499,13 +499,24 @@ static bool term_before(const IxTerm *a, const IxTerm *b)
     return a->kind == IA_INDEX && a->index < b->index;
 }
 
+/* Is the quotient that of what the remainder is of: a div by, or, where that is itself a div p, a div p*by? */
+static bool divides_same(Module *m, const IxTerm *quotient, const IxTerm *remainder)
+{
+    if (quotient->arg == remainder->arg)
+        return quotient->by == remainder->by;
+    const IxExpr *of = remainder->arg;
+    const IxTerm *inner = of->nterms == 1 && !of->offset->nterms ? &of->terms[0] : NULL;
+    return inner && inner->kind == IA_DIV && poly_is_one(inner->coef) && inner->arg == quotient->arg &&
+           quotient->by == poly_mul(m, inner->by, remainder->by);
+}
+
 /* x = q*by + r when the sum holds by*c*(a div by) and c*(a mod by): written back as c*a. */
 static bool recombine(Module *m, const IxExpr *e, const IxExpr **out)
 {
     for (int i = 0; i < e->nterms; i++)
         for (int j = 0; j < e->nterms; j++) {
             const IxTerm *d = &e->terms[i], *r = &e->terms[j];
-            if (d->kind != IA_DIV || r->kind != IA_MOD || d->arg != r->arg || d->by != r->by)
+            if (d->kind != IA_DIV || r->kind != IA_MOD || !divides_same(m, d, r))
                 continue;
             if (d->coef != poly_mul(m, r->coef, r->by))
                 continue;
@@ -514,7 +525,7 @@ static bool recombine(Module *m, const IxExpr *e, const IxExpr **out)
             for (int k = 0; k < e->nterms; k++)
                 if (k != i && k != j)
                     rest[n++] = e->terms[k];
-            *out = ix_add(m, ix_intern(m, e->offset, rest, n), ix_scale(m, d->arg, r->coef));
+            *out = ix_add(m, ix_intern(m, e->offset, rest, n), ix_scale(m, r->arg, r->coef));
             return true;
         }
     return false;
