@@ -297,6 +297,15 @@ static bool is_product_along(const Module *m, const Factors *f, IndexId along)
     return shared && own;
 }
 
+/* Are the terms along it equal? */
+static bool is_constant_along(const Module *m, const Factors *f, IndexId along)
+{
+    for (int i = 0; i < f->all.len; i++)
+        if (has_axis(at(m, f->all.data[i].value), along))
+            return false;
+    return true;
+}
+
 /* Over which of its indices the term is summed first, for the sum over the others of what that gives: its
  * factors do not have all axes that the term has, so that both sums together have fewer terms than the one;
  * or the sum has no axis of its own, and is a product with a matrix that all sequences share, which then is
@@ -306,14 +315,11 @@ static IndexId first_summed(const Module *m, const Factors *f, const Node *sum)
 {
     IndexId found = -1;
     bool product = false;
-    for (int i = 0; i < sum->nbound && sum->nbound > 1 && f->all.len > 2; i++) {
+    for (int i = 0; i < sum->nbound; i++) {
         bool others, fewer = leaves_axes(m, f, sum, sum->bound[i], &others);
         bool is_product = is_product_along(m, f, sum->bound[i]);
-        bool any = false;
-        for (int k = 0; k < f->all.len; k++)
-            any |= has_axis(at(m, f->all.data[k].value), sum->bound[i]);
-        if (!any) /* a number of equal terms */
-            return -1;
+        if (is_constant_along(m, f, sum->bound[i]))
+            return sum->bound[i];
         if (others && (fewer || (is_product && sum->naxes == 0)) && (is_product || !product)) {
             found = sum->bound[i];
             product = is_product;
@@ -369,10 +375,15 @@ static NodeId nested(Module *m, const Factors *f, const Node *sum)
     for (int i = 0; i < sum->nbound; i++)
         if (sum->bound[i] != first)
             others[n++] = sum->bound[i];
-    NodeId inner = in_form(m, node_reduce(m, R_SUM, product_at(m, f, sum, first, FIRST_SUM), &first, 1));
-    NodeId value = node_map2(m, OP_MUL, product_at(m, f, sum, first, SECOND_SUM), inner);
-    NodeId out = in_form(m, node_reduce(m, R_SUM, value, others, n));
+    NodeId value = product_at(m, f, sum, first, SECOND_SUM);
     NodeId behind = product_at(m, f, sum, first, BEHIND_BOTH);
+    NodeId terms = product_at(m, f, sum, first, FIRST_SUM);
+    NodeId number = node_size(m, m->indices.data[first].extent);
+    if (terms < 0) /* a number of equal ones */
+        behind = behind >= 0 ? node_map2(m, OP_MUL, behind, number) : number;
+    else
+        value = node_map2(m, OP_MUL, value, in_form(m, node_reduce(m, R_SUM, terms, &first, 1)));
+    NodeId out = in_form(m, node_reduce(m, R_SUM, value, others, n));
     return behind >= 0 ? node_map2(m, OP_MUL, behind, out) : out;
 }
 

@@ -630,8 +630,8 @@ static NodeId hook_stack(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
         if (!is_bound(&before, x->along.of[i]))
             map[n++] = ix_index(m, x->along.of[i]);
     for (int i = 0; i < x->rows.n; i++)
-        map[n++] = i + 1 < x->rows.n ? ix_index(m, x->rows.of[i])
-                                     : ix_add(m, x->place, ix_const(m, x->first));
+        map[n++] =
+            i + 1 < x->rows.n ? ix_index(m, x->rows.of[i]) : ix_add(m, x->place, ix_const(m, x->first));
     return node_view(m, array, map, n);
 }
 

@@ -68,6 +68,10 @@ sum[j] R[i,j] * (h[j] + g[j])|sum[j] R[i,j] * v[j]|v[j:H] = h[j] + g[j];
 sum[j] (R[i,j] * h[j] + Q[i,j] * z[j])|sum[j] R[i,j] * h[j] + sum[j] Q[i,j] * z[j]
 sum[j] (R[i,j] * h[j] - Q[i,j] * z[j] * 2)|sum[j] R[i,j] * h[j] - 2 * sum[j] Q[i,j] * z[j]
 sum[j] R[j,i] * h[j] * 0.5|0.5 * sum[j] R[j,i] * h[j]
+sum[j,k] R[i,j] * Q[j,k] * h[k]|sum[j] R[i,j] * v[j]|v[j:H] = sum[k] Q[j,k] * h[k];
+sum[k,j] h[k] * Q[j,k] * g[j] * R[i,j] * 0.5|0.5 * sum[j] R[i,j] * v[j]|v[j:H] = g[j] * sum[k] Q[j,k] * h[k];
+sum[j,k,l] R[i,j] * Q[j,k] * R[k,l] * -h[l]|-sum[j] R[i,j] * v[j]|v[j:H] = sum[k] Q[j,k] * (sum[l] R[k,l] * h[l]);
+sum[j,k] (R[i,j] * Q[j,k] * h[k] - R[i,j] * z[j])|sum[j] R[i,j] * v[j] - H * sum[j] R[i,j] * z[j]|v[j:H] = sum[k] Q[j,k] * h[k];
 END
 # A product of the input that a factor of the state would keep in the steps is made for all steps.
 cell 'sum[j] R[i,j] * h[j] + sum[d] Q[i,d] * z[d] * h[i]' '' >"$work/a.cell"

@@ -28,8 +28,7 @@ static bool order_of(const Order *o, const Module *m, NodeId array, int *axis)
     bool used[MOST_AXES] = { false }, moves = false;
     int n = 0;
     bool of_step = (a->dep & (DEP_STATE | DEP_COTANGENT)) && (a->dep & (DEP_BATCH | DEP_TIME));
-    if (a->kind != N_ARRAY || a->naxes > MOST_AXES || !of_step ||
-        marks_get(o->fixed, array))
+    if (a->kind != N_ARRAY || a->naxes > MOST_AXES || !of_step || marks_get(o->fixed, array))
         return false;
     for (; n < o->units->naxes; n++) {
         int i = 0;
