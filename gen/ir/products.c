@@ -4,7 +4,8 @@
  * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), so is its matrix where
  * that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`), which is done once in a call, a sum of several
  * products is as many sums, one over several indices is sums one inside another where that has fewer terms
- * (`sum[j,k] A[i,j] * B[j,k] * h[k]`, as A times B h), and so is that over a concatenation of which a part depends on a state and another
+ * (`sum[j,k] A[i,j] * B[j,k] * h[k]`, as A times B h), and so is that over a concatenation of which a part
+ * depends on a state and another
  * does not (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`). Guaranteed: values are the same but for the order of their roundings; sums over
  * steps, and those whose product would be small, stay as they are. */
 #include "conditions.h"
@@ -308,7 +309,7 @@ static bool is_constant_along(const Module *m, const Factors *f, IndexId along)
 
 /* Over which of its indices the term is summed first, for the sum over the others of what that gives: its
  * factors do not have all axes that the term has, so that both sums together have fewer terms than the one;
- * or the sum has no axis of its own, and is a product with a matrix that all sequences share, which then is
+ * or the sum is one number, and is a product with a matrix that all sequences share, which then is
  * read once for all of them. Of several indices the last one that makes such a product, else the last. -1:
  * there is none. */
 static IndexId first_summed(const Module *m, const Factors *f, const Node *sum)

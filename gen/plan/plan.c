@@ -62,9 +62,9 @@ void tell_refusals(Plan *p, const Refusals *r, bool made)
             buf_f(&p->reasons, "not %s: %s\n", (*s)->name, reason_words(p->m, refused(r, *s)));
 }
 
-/* Does an adjoint compare a value with the maximum or the minimum of it (differentiate.c)? nvcc fuses products and sums
- * otherwise in one kernel than in another, so a value that is computed anew in the second may miss the extremum by a
- * rounding. */
+/* Does an adjoint compare a value with the maximum or the minimum of it (differentiate.c)? nvcc fuses
+ * products and sums otherwise in one kernel than in another, so a value that the second computes again may
+ * miss the extremum by a rounding. */
 static bool asks_where_attained(const Module *m)
 {
     for (NodeId id = 0; id < m->nodes.len; id++) {

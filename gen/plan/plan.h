@@ -364,8 +364,8 @@ struct Plan {
     int short_window;             /* so many distances are few: values over them lie in memory */
     const char *how;              /* of a plan for the CPU: how it goes there, in words (explain_cpu) */
     bool passes;                  /* a softmax over the past goes in one pass */
-    bool attains;                 /* an adjoint asks where a maximum or a minimum is attained: what is computed anew
-                                   * must have the bits that the extremum has */
+    bool attains;                 /* an adjoint asks where a maximum or a minimum is attained: a value that
+                                   * backward computes again must have the extremum's bits */
     bool plain_past;              /* values over the past are made where they are read, however many read
                                    * them */
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
