@@ -605,6 +605,7 @@ static const cell_desc description = {
     .how = "schedule tile, a checkpoint every 4 steps",
     .block_memory = 190464,
     .archs = CELL_ARCHS,
+    .program = "bbc5d3410eaa089c",
     .n_bindings = 5,
     .n_sizes = 4,
     .n_tensors = 7,

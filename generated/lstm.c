@@ -855,6 +855,7 @@ static const cell_desc description = {
     .how = "schedule gemm",
     .block_memory = 0,
     .archs = CELL_ARCHS,
+    .program = "b82f3b4ffe717682",
     .n_bindings = 3,
     .n_sizes = 5,
     .n_tensors = 8,

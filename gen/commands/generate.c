@@ -80,8 +80,7 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
     if (!g->m || c->errors)
         return false;
     const char *cell = g->m->name;
-    if (c->slots)
-        c->program = tune_program(g->m);
+    c->program = tune_program(g->m);
     g->tuned = device ? tune_take(c, g->m) : NULL;
     if (c->errors)
         return false;

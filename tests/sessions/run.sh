@@ -44,6 +44,24 @@ instance() { # SPEC OPTIONS...
     esac >>"$out/says"
 }
 cd "$root" || exit 1
+# Bytes of a session go between stores of any library of a cell, so each says the same program of it.
+program() { "$cellc" emit specs/gated_delta.cell --dim N=8 "$@" | grep '^    \.program = "[0-9a-f]\{16\}",$'; }
+said=$(program --dim V=8 --kind plan --slots)
+for way in "--kind plan" "--kind host" "--kind cpu" "--kind plan --schedule steps"; do
+    # shellcheck disable=SC2086
+    if [[ -n $said && $said == "$(program --dim V=8 $way)" ]]; then
+        right=$((right + 1))
+    else
+        echo "emit $way: a program other than with --slots: ${said:-none}"
+        wrong=$((wrong + 1))
+    fi
+done
+if [[ $said == "$(program --dim V=9 --kind host)" ]]; then
+    echo "other equations, and the same program: $said"
+    wrong=$((wrong + 1))
+else
+    right=$((right + 1))
+fi
 instance specs/e79.cell --dim N=8 --set bias=input
 instance specs/lstm.cell
 instance specs/gru.cell --dtype f64
@@ -62,7 +80,7 @@ $CXX -fsanitize=address,undefined "${objects[@]}" "$out"/cell_emu.o "$out"/cell_
     fail "sessions does not link"
 export OPENBLAS_NUM_THREADS=1
 "$out/sessions" how >"$out/does" 2>&1
-if diff "$out/says" "$out/does"; then right=1; else wrong=1; fi
+if diff "$out/says" "$out/does"; then right=$((right + 1)); else wrong=$((wrong + 1)); fi
 "$out/sessions" >"$out/result" 2>&1
 [[ $(tail -n 1 "$out/result") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]] ||
     { tail -n 20 "$out/result"; fail "sessions: ended without a result"; }
