@@ -21,7 +21,9 @@ from torch.nn import functional
 from .errors import ShapeError, TypeMismatch
 from .module import serialisable
 
-__all__ = ["DeltaNet", "GatedDeltaNet", "GatedLinearAttention", "MultiScaleRetention", "ShortConvolution", "State"]
+__all__ = ["DeltaNet", "GatedDeltaNet", "GatedLinearAttention", "HGRN2Attention", "HGRNAttention", "KimiDeltaAttention",
+           "MultiScaleRetention", "SimpleGatedLinearAttention", "ShortConvolution", "State"]
+LAYERS = __all__[:-2]
 
 # fla adds eps under the root, normalises queries too, and divides them by the root of a key's size; `delta` and
 # `gated_delta` of cellc do it in other ways. Of DeltaNet the write strength comes as it is, of GatedDeltaNet before the
@@ -98,6 +100,106 @@ cell fla_gla {
     when floor == given { a[h,i] = exp(max(logsigmoid(g[h,i]) / normalizer, least)); }
     S'[h,i,p] = a[h,i] * S[h,i,p] + k[h,i] * v[h,p];
     y[h,p]    = 1 / sqrt(N) * sum[i] q[h,i] * S'[h,i,p];
+}
+"""
+
+# `kda` with fla's norm of q and k. gate == bounded: fla's lower_bound, in the exponent.
+KDA = """
+cell fla_kda {
+    dim H;
+    dim N = 64;
+    dim V = 64;
+    option rates = same | f32;
+    option gate = softplus | bounded;
+    const eps = 1e-6;
+    const strength = 1;
+    const least = -5;
+
+    input q[H, N], k[H, N], v[H, V], g[H, N], b[H];
+    state S[H, N, V];
+    output y[H, V];
+
+    when rates == same { param A_log[H] ~ uniform(0.0, 2.77), dt_bias[H, N] ~ uniform(-6.9, -2.25); }
+    when rates == f32 { param A_log[H] : f32 ~ uniform(0.0, 2.77), dt_bias[H, N] : f32 ~ uniform(-6.9, -2.25); }
+
+    kn[h,i] = k[h,i] / sqrt((sum[j] k[h,j]^2) + eps);
+    qn[h,i] = q[h,i] / sqrt((sum[j] q[h,j]^2) + eps);
+    rate[h] = exp(min(A_log[h], 60));
+    when gate == softplus { a[h,i] = exp(-rate[h] * softplus(g[h,i] + dt_bias[h,i])); }
+    when gate == bounded { a[h,i] = exp(least * sigmoid(rate[h] * (g[h,i] + dt_bias[h,i]))); }
+
+    ret[h,p]  = sum[i] kn[h,i] * a[h,i] * S[h,i,p];
+    S'[h,i,p] = a[h,i] * S[h,i,p] + strength * sigmoid(b[h]) * kn[h,i] * (v[h,p] - ret[h,p]);
+    y[h,p]    = 1 / sqrt(N) * sum[i] qn[h,i] * S'[h,i,p];
+}
+"""
+
+SIMPLE_GLA = """
+cell fla_simple_gla {
+    dim H;
+    dim N = 64;
+    dim V = 64;
+    const normalizer = 16;
+
+    input q[H, N], k[H, N], v[H, V], g[H];
+    state S[H, N, V];
+    output y[H, V];
+
+    a[h]      = exp(logsigmoid(g[h]) / normalizer);
+    S'[h,i,p] = a[h] * S[h,i,p] + k[h,i] * v[h,p];
+    y[h,p]    = 1 / sqrt(N) * sum[i] q[h,i] * S'[h,i,p];
+}
+"""
+
+# `hgrn` and `hgrn2` without an output gate. The bound is given as it is, and f32 beside tensors of 16 bits: that of a late
+# layer is nearly 1. What is not kept is written as a product, so that it has no rounding of 1.
+HGRN = """
+cell fla_hgrn {
+    dim D;
+    option bound = none | same | f32;
+
+    input i[D], f[D];
+    state h[D];
+    output y[D];
+
+    when bound == same { param low[D] ~ zeros; }
+    when bound == f32 { param low[D] : f32 ~ zeros; }
+
+    when bound == none {
+        a[d] = sigmoid(f[d]);
+        w[d] = sigmoid(-f[d]);
+    } else {
+        a[d] = low[d] + (1 - low[d]) * sigmoid(f[d]);
+        w[d] = (1 - low[d]) * sigmoid(-f[d]);
+    }
+    h'[d] = a[d] * h[d] + w[d] * silu(i[d]);
+    y[d]  = h'[d];
+}
+"""
+
+HGRN2 = """
+cell fla_hgrn2 {
+    dim H;
+    dim N = 64;
+    dim V = 64;
+    option bound = none | same | f32;
+
+    input q[H, N], f[H, N], v[H, V];
+    state S[H, N, V];
+    output y[H, V];
+
+    when bound == same { param low[H, N] ~ zeros; }
+    when bound == f32 { param low[H, N] : f32 ~ zeros; }
+
+    when bound == none {
+        a[h,i] = sigmoid(f[h,i]);
+        k[h,i] = sigmoid(-f[h,i]);
+    } else {
+        a[h,i] = low[h,i] + (1 - low[h,i]) * sigmoid(f[h,i]);
+        k[h,i] = (1 - low[h,i]) * sigmoid(-f[h,i]);
+    }
+    S'[h,i,p] = a[h,i] * S[h,i,p] + k[h,i] * v[h,p];
+    y[h,p]    = 1 / sqrt(N) * sum[i] silu(q[h,i]) * S'[h,i,p];
 }
 """
 
@@ -201,11 +303,11 @@ class ShortConvolution(torch.nn.Conv1d):
 
 
 class Norm(torch.nn.Module):
-    """RMSNorm over the last axis, in the type of the arithmetic, and with a gate times the gate's SiLU."""
+    """RMSNorm over the last axis, in the type of the arithmetic, and with a gate times the gate's activation."""
 
-    def __init__(self, size, eps, affine=True, device=None, dtype=None):
+    def __init__(self, size, eps, affine=True, activation=functional.silu, device=None, dtype=None):
         super().__init__()
-        self.eps = eps
+        self.eps, self.activation = eps, activation
         self.register_parameter("weight", torch.nn.Parameter(torch.ones(size, device=device, dtype=dtype)) if affine else None)
 
     def forward(self, x, gate=None):
@@ -213,7 +315,7 @@ class Norm(torch.nn.Module):
         y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)
         if self.weight is not None:
             y = y * wide(self.weight)
-        return (y if gate is None else y * functional.silu(wide(gate))).to(x.dtype)
+        return (y if gate is None else y * self.activation(wide(gate))).to(x.dtype)
 
 
 def rotated(x, first):
@@ -230,6 +332,7 @@ class Layer(torch.nn.Module):
     """What the layers share: projections, short convolutions, heads, and how they are called and loaded."""
 
     modes = ("chunk", "fused_recurrent")
+    projections = convolved = "qkv"    # what `mixed` takes, and behind which of these there may be convolutions
 
     def refuse(self, what):
         raise ShapeError(f"{type(self).__name__}: {what}")
@@ -244,6 +347,10 @@ class Layer(torch.nn.Module):
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 self.refuse(f"{name} is {size!r}; wanted a whole number above 0")
 
+    def number(self, name, value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            self.refuse(f"{name} is {value!r}; wanted a number")
+
     def heads_of(self, name, size, heads):
         if size < 1 or size % heads:
             self.refuse(f"{name} has a size of {size}, which is no multiple of {heads} heads")
@@ -254,28 +361,63 @@ class Layer(torch.nn.Module):
             self.add_module(f"{name}_proj", torch.nn.Linear(self.hidden_size, width, bias=False, **made))
 
     def convolutions(self, made, there, size, bias, activation="silu"):
-        """Behind q_proj, k_proj and v_proj. activation: of q and k."""
+        """Behind projections. activation: of all but v, which has SiLU."""
         self.use_short_conv = there
         if there:
             self.whole(conv_size=size)
-        for name in "qkv" if there else "":
+        for name in self.convolved if there else "":
             width = getattr(self, f"{name}_proj").out_features
             self.add_module(f"{name}_conv1d", ShortConvolution(width, size, bias, "silu" if name == "v" else activation, **made))
 
     def projected(self, x, before, step):
-        """q, k and v of all heads side by side, and the convolutions' states."""
-        found = [getattr(self, f"{name}_proj")(x) for name in "qkv"]
+        """What `projections` names, of all heads side by side, and the convolutions' states."""
+        found = [getattr(self, f"{name}_proj")(x) for name in self.projections]
         if not self.use_short_conv:
             return found, None
         pairs = [getattr(self, f"{name}_conv1d")(part, one, step)
-                 for name, part, one in zip("qkv", found, before or (None,) * 3)]
+                 for name, part, one in zip(self.projections, found, before or (None,) * len(found))]
         return [part for part, _ in pairs], tuple(after for _, after in pairs)
 
     def recurrence(self, spec, made, **settings):
         self.key = key_of(spec, made["dtype"], **settings)
         function_of(self.key)
 
-    def run(self, x, state, step):
+    def recurrence_with(self, spec, dtype, option, value, **settings):
+        """Of a spec whose params are f32 beside tensors of 16 bits, which `option` says."""
+        narrow = (dtype or torch.get_default_dtype()).itemsize == 2
+        self.key = key_of(spec, torch.float32 if narrow else dtype, **settings, **{option: value})
+        self.narrow = key_of(spec, dtype if narrow else torch.bfloat16, **settings, **{option: "f32"})
+        function_of(self.narrow if narrow else self.key)
+
+    def of_heads(self, *, hidden_size, expand_v, head_dim, num_heads, num_v_heads):
+        """Sizes of layers that are given a head's size, whose values may have more heads than their keys."""
+        self.num_v_heads = num_heads if num_v_heads is None else num_v_heads
+        self.whole(hidden_size=hidden_size, head_dim=head_dim, num_heads=num_heads, num_v_heads=self.num_v_heads)
+        self.hidden_size, self.head_k_dim, self.num_heads = hidden_size, head_dim, num_heads
+        self.head_v_dim = int(head_dim * expand_v)
+        if self.head_v_dim < 1 or not math.isclose(head_dim * expand_v, self.head_v_dim, rel_tol=1e-5):
+            self.refuse(f"expand_v={expand_v} times head_dim={head_dim} is no whole number above 0")
+        if self.num_v_heads % num_heads:
+            self.refuse(f"num_v_heads={self.num_v_heads} is no multiple of num_heads={num_heads}")
+
+    def by_heads(self, q, k, v):
+        """Behind what stands in the convolutions' place, q and k for each head of v."""
+        if not self.use_short_conv:
+            q, k, v = map(functional.silu, (q, k, v))
+        q, k = (t.unflatten(-1, (self.num_heads, -1)) for t in (q, k))
+        if self.num_v_heads > self.num_heads:
+            q, k = (t.repeat_interleave(self.num_v_heads // self.num_heads, -2) for t in (q, k))
+        return q, k, v.unflatten(-1, (self.num_v_heads, -1))
+
+    def reset_rates(self, slowest, fastest=16.0):
+        """exp(A_log) evenly from `slowest` to `fastest`, softplus of dt_bias from 0.001 to 0.1 evenly on a scale of
+        logarithms."""
+        with torch.no_grad():
+            self.A_log.copy_(torch.empty(self.A_log.shape).uniform_(slowest, fastest).log())
+            steps = torch.exp(torch.empty(self.dt_bias.shape).uniform_(math.log(0.001), math.log(0.1)))
+            self.dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+
+    def run(self, x, state, step, **more):
         lead = 2 if step else 3
         if not isinstance(x, torch.Tensor) or x.dim() != lead or x.shape[-1] != self.hidden_size:
             shape = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -284,11 +426,11 @@ class Layer(torch.nn.Module):
             raise TypeMismatch(f"{type(self).__name__}: state is a {type(state).__name__}; wanted what an earlier call gave")
         state = state or State(None, None, 0)
         parts, conv = self.projected(x, state.conv, step)
-        y, recurrent = self.mixed(x, *parts, state, step)
+        y, recurrent = self.mixed(x, *parts, state, step, **more)
         return self.o_proj(y), State(conv, recurrent, state.seen + (1 if step else x.shape[1]))
 
-    def call(self, state, step, *tensors):
-        cell = function_of(self.key)
+    def call(self, state, step, *tensors, key=None):
+        cell = function_of(key or self.key)
         return (cell.step if step else cell)(*tensors, state=state.recurrent)
 
     def gated(self, x, y):
@@ -375,14 +517,7 @@ class GatedDeltaNet(Layer):
         super().__init__()
         made = {"device": device, "dtype": dtype}
         self.mode, self.layer_idx = self.chosen("mode", mode, self.modes), layer_idx
-        self.num_v_heads = num_heads if num_v_heads is None else num_v_heads
-        self.whole(hidden_size=hidden_size, head_dim=head_dim, num_heads=num_heads, num_v_heads=self.num_v_heads)
-        self.hidden_size, self.head_k_dim, self.num_heads = hidden_size, head_dim, num_heads
-        self.head_v_dim = int(head_dim * expand_v)
-        if self.head_v_dim < 1 or not math.isclose(head_dim * expand_v, self.head_v_dim, rel_tol=1e-5):
-            self.refuse(f"expand_v={expand_v} times head_dim={head_dim} is no whole number above 0")
-        if self.num_v_heads % num_heads:
-            self.refuse(f"num_v_heads={self.num_v_heads} is no multiple of num_heads={num_heads}")
+        self.of_heads(hidden_size=hidden_size, expand_v=expand_v, head_dim=head_dim, num_heads=num_heads, num_v_heads=num_v_heads)
         self.use_gate, self.fused, self.allow_neg_eigval = use_gate, True, allow_neg_eigval
         keys, values = num_heads * head_dim, self.num_v_heads * self.head_v_dim
         self.linear(made, q=keys, k=keys, v=values, a=self.num_v_heads, b=self.num_v_heads)
@@ -394,32 +529,61 @@ class GatedDeltaNet(Layer):
             self.linear(made, g=values)
         self.o_norm = Norm(self.head_v_dim, norm_eps, **made)
         self.o_proj = torch.nn.Linear(values, hidden_size, bias=False, **made)
-        self.reset_decays()
-        settings = {"N": head_dim, "V": self.head_v_dim, "strength": 2 if allow_neg_eigval else 1}
-        narrow = (dtype or torch.get_default_dtype()).itemsize == 2
-        self.key = key_of(GATED_DELTA, torch.float32 if narrow else dtype, **settings)
-        self.narrow = key_of(GATED_DELTA, dtype if narrow else torch.bfloat16, **settings, rates="f32")
-        function_of(self.narrow if narrow else self.key)
-
-    def reset_decays(self):
-        """Rates from 0 to 16, and softplus of dt_bias from 0.001 to 0.1 evenly on a scale of logarithms."""
-        with torch.no_grad():
-            self.A_log.copy_(torch.empty(self.num_v_heads).uniform_(0, 16).log())
-            steps = torch.exp(torch.empty(self.num_v_heads).uniform_(math.log(0.001), math.log(0.1)))
-            self.dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+        self.reset_rates(0.0)
+        self.recurrence_with(GATED_DELTA, dtype, "rates", "same", N=head_dim, V=self.head_v_dim,
+                             strength=2 if allow_neg_eigval else 1)
 
     def norm(self, *given):
         return self.o_norm(*given)
 
     def mixed(self, x, q, k, v, state, step):
-        if not self.use_short_conv:
-            q, k, v = map(functional.silu, (q, k, v))
-        q, k = (t.unflatten(-1, (self.num_heads, -1)) for t in (q, k))
-        if self.num_v_heads > self.num_heads:
-            q, k = (t.repeat_interleave(self.num_v_heads // self.num_heads, -2) for t in (q, k))
-        tensors = q, k, v.unflatten(-1, (self.num_v_heads, -1)), self.a_proj(x), self.b_proj(x), self.A_log, self.dt_bias
-        cell = function_of(self.narrow if q.dtype.itemsize == 2 else self.key)
-        y, after = (cell.step if step else cell)(*tensors, state=state.recurrent)
+        q, k, v = self.by_heads(q, k, v)
+        y, after = self.call(state, step, q, k, v, self.a_proj(x), self.b_proj(x), self.A_log, self.dt_bias,
+                             key=self.narrow if q.dtype.itemsize == 2 else self.key)
+        return self.gated(x, y), after
+
+
+class KimiDeltaAttention(Layer):
+    """fla.layers.KimiDeltaAttention. lower_bound is of the logarithm of a decay."""
+
+    def __init__(self, hidden_size=2048, expand_v=1, head_dim=128, num_heads=16, num_v_heads=None, mode="chunk",
+                 use_short_conv=True, allow_neg_eigval=False, safe_gate=False, lower_bound=None, conv_size=4, conv_bias=False,
+                 layer_idx=None, norm_eps=1e-5, *, device=None, dtype=None):
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.mode, self.layer_idx = self.chosen("mode", mode, self.modes), layer_idx
+        self.of_heads(hidden_size=hidden_size, expand_v=expand_v, head_dim=head_dim, num_heads=num_heads, num_v_heads=num_v_heads)
+        self.allow_neg_eigval, self.safe_gate, self.lower_bound = allow_neg_eigval, safe_gate, lower_bound
+        if lower_bound is not None:
+            self.number("lower_bound", lower_bound)
+        if safe_gate and (lower_bound is None or not -5 <= lower_bound < 0):
+            self.refuse(f"lower_bound is {lower_bound!r}; with safe_gate it wants a number from -5 to below 0")
+        keys, values, size = num_heads * head_dim, self.num_v_heads * self.head_v_dim, self.head_v_dim
+        self.linear(made, q=keys, k=keys, v=values)
+        self.convolutions(made, use_short_conv, conv_size, conv_bias)
+        self.f_proj = torch.nn.Sequential(torch.nn.Linear(hidden_size, size, bias=False, **made),
+                                          torch.nn.Linear(size, self.num_v_heads * head_dim, bias=False, **made))
+        self.linear(made, b=self.num_v_heads)
+        self.A_log = torch.nn.Parameter(torch.empty(self.num_v_heads, **made))
+        self.dt_bias = torch.nn.Parameter(torch.empty(self.num_v_heads * head_dim, **made))
+        self.A_log._no_weight_decay = self.dt_bias._no_weight_decay = True
+        self.g_proj = torch.nn.Sequential(torch.nn.Linear(hidden_size, size, bias=False, **made),
+                                          torch.nn.Linear(size, values, bias=True, **made))
+        self.o_norm = Norm(size, norm_eps, activation=torch.sigmoid, **made)
+        self.o_proj = torch.nn.Linear(values, hidden_size, bias=False, **made)
+        self.use_gate, self.fused = True, True
+        self.reset_rates(1.0, 1.0 if safe_gate else 16.0)
+        bound = {} if lower_bound is None else {"gate": "bounded", "least": lower_bound}
+        self.recurrence_with(KDA, dtype, "rates", "same", N=head_dim, V=size, strength=2 if allow_neg_eigval else 1, **bound)
+
+    def norm(self, *given):
+        return self.o_norm(*given)
+
+    def mixed(self, x, q, k, v, state, step):
+        q, k, v = self.by_heads(q, k, v)
+        g = self.f_proj(x).unflatten(-1, (self.num_v_heads, -1))
+        y, after = self.call(state, step, q, k, v, g, self.b_proj(x), self.A_log, self.dt_bias.view(self.num_v_heads, -1),
+                             key=self.narrow if q.dtype.itemsize == 2 else self.key)
         return self.gated(x, y), after
 
 
@@ -443,15 +607,22 @@ class Attention(Layer):
         self.linear(made, q=keys, k=keys // self.groups, v=values // self.groups, **({"g": values} if use_output_gate else {}))
         self.convolutions(made, use_short_conv, conv_size, conv_bias)
 
-    def end(self, made, gate_fn, elementwise_affine, norm_eps, fuse_norm):
-        self.o_proj = torch.nn.Linear(self.num_heads * self.head_v_dim, self.hidden_size, bias=False, **made)
+    def end(self, made, gate_fn, elementwise_affine, norm_eps, fuse_norm, norm_first=False):
+        """The last modules, in fla's order, which optimisers' states go by."""
         self.gate_name = self.chosen("gate_fn", gate_fn, self.activations)
         self.fused = bool(gate_fn == "swish" and fuse_norm and self.use_gate)
-        self.add_module("g_norm_swish_gate" if self.fused else "g_norm",
-                        Norm(self.head_v_dim, norm_eps, bool(elementwise_affine), **made))
+        last = {"o_proj": torch.nn.Linear(self.num_heads * self.head_v_dim, self.hidden_size, bias=False, **made),
+                "g_norm_swish_gate" if self.fused else "g_norm": Norm(self.head_v_dim, norm_eps, bool(elementwise_affine), **made)}
+        for name in sorted(last, reverse=not norm_first):
+            self.add_module(name, last[name])
 
     def norm(self, *given):
         return (self.g_norm_swish_gate if self.fused else self.g_norm)(*given)
+
+    def normalizer(self, value):
+        self.number("gate_logit_normalizer", value)
+        if value <= 0:
+            self.refuse(f"gate_logit_normalizer is {value}; wanted a number above 0")
 
     def gate_fn(self, gate):
         return self.activations[self.gate_name](gate)
@@ -481,11 +652,8 @@ class GatedLinearAttention(Attention):
         self.begin(made, mode, hidden_size, expand_k, expand_v, num_heads, num_kv_heads, feature_map, use_short_conv,
                    conv_size, conv_bias, use_output_gate, layer_idx)
         self.whole(gate_low_rank_dim=gate_low_rank_dim)
-        for name, value in {"gate_logit_normalizer": gate_logit_normalizer, "clamp_min": clamp_min or 0.0}.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                self.refuse(f"{name} is {value!r}; wanted a number")
-        if gate_logit_normalizer <= 0:
-            self.refuse(f"gate_logit_normalizer is {gate_logit_normalizer}; wanted a number above 0")
+        self.normalizer(gate_logit_normalizer)
+        self.number("clamp_min", clamp_min or 0.0)
         self.gk_proj = torch.nn.Sequential(
             torch.nn.Linear(hidden_size, gate_low_rank_dim, bias=False, **made),
             torch.nn.Linear(gate_low_rank_dim, self.num_kv_heads * self.head_k_dim, bias=True, **made))
@@ -502,6 +670,30 @@ class GatedLinearAttention(Attention):
         q, k, v = self.shaped(q, k, v)
         g = self.gk_proj(x).unflatten(-1, (self.num_kv_heads, -1))
         y, after = self.call(state, step, q, *self.spread(k, v, g))
+        return self.gated(x, y), after
+
+
+class SimpleGatedLinearAttention(Attention):
+    """fla.layers.SimpleGatedLinearAttention."""
+
+    activations = OF_FLA
+
+    def __init__(self, mode="chunk", hidden_size=1024, expand_k=1.0, expand_v=1.0, num_heads=4, num_kv_heads=None,
+                 feature_map=None, use_short_conv=True, conv_size=4, conv_bias=False, gate_fn="swish", elementwise_affine=True,
+                 norm_eps=1e-5, gate_logit_normalizer=16, fuse_norm=True, layer_idx=None, *, device=None, dtype=None):
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.normalizer(gate_logit_normalizer)
+        self.begin(made, mode, hidden_size, expand_k, expand_v, num_heads, num_kv_heads, feature_map, use_short_conv,
+                   conv_size, conv_bias, True, layer_idx)
+        self.gk_proj = torch.nn.Linear(hidden_size, num_heads, **made)
+        self.end(made, gate_fn, elementwise_affine, norm_eps, fuse_norm, norm_first=True)
+        self.gate_logit_normalizer = gate_logit_normalizer
+        self.recurrence(SIMPLE_GLA, made, N=self.head_k_dim, V=self.head_v_dim, normalizer=gate_logit_normalizer)
+
+    def mixed(self, x, q, k, v, state, step):
+        q, k, v = self.shaped(q, k, v)
+        y, after = self.call(state, step, q, *self.spread(k, v), self.gk_proj(x))
         return self.gated(x, y), after
 
 
@@ -532,6 +724,94 @@ class MultiScaleRetention(Attention):
         return self.gated(x, y), after
 
 
+class Bounded(Layer):
+    """What the HGRN layers share: a call is given the lower bound of the forget gate, which the first layer of a model does
+    not look at."""
+
+    def bounded(self, spec, dtype, width, **settings):
+        self.width, self.settings, self.spec, self.dtype = width, settings, spec, dtype
+        self.recurrence(spec, {"dtype": dtype}, **settings)
+
+    def bound_of(self, x, low):
+        """(which function, its params)"""
+        if low is None:
+            return self.key, ()
+        if not isinstance(low, torch.Tensor) or not low.is_floating_point():
+            kind = low.dtype if isinstance(low, torch.Tensor) else type(low).__name__
+            raise TypeMismatch(f"{type(self).__name__}: lower_bound is {kind}; wanted a tensor of real numbers")
+        if low.shape != (self.width,):
+            self.refuse(f"lower_bound has shape {list(low.shape)}; wanted [{self.width}]")
+        if self.layer_idx is None:
+            self.refuse("a lower bound is given, and layer_idx is not: the first layer, 0, has none")
+        if self.layer_idx <= 0:
+            return self.key, ()
+        return key_of(self.spec, self.dtype, **self.settings, bound="f32" if x.dtype.itemsize == 2 else "same"), (low,)
+
+    def forward(self, x, state=None, lower_bound=None):
+        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave. lower_bound: [width of f_proj], from
+        0 to below 1."""
+        return self.run(x, state, False, low=lower_bound)
+
+    def step(self, x, state=None, lower_bound=None):
+        """[B, hidden_size] to (the same, state)."""
+        return self.run(x, state, True, low=lower_bound)
+
+
+class HGRNAttention(Bounded):
+    """fla.layers.HGRNAttention."""
+
+    projections, convolved = "if", "fi"
+
+    def __init__(self, mode="chunk", hidden_size=1024, expand_ratio=1, use_short_conv=False, conv_size=4, conv_bias=False,
+                 elementwise_affine=True, norm_eps=1e-5, layer_idx=None, *, device=None, dtype=None):
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.mode, self.layer_idx = self.chosen("mode", mode, self.modes), layer_idx
+        self.hidden_size, self.expand_ratio, width = hidden_size, expand_ratio, int(hidden_size * expand_ratio)
+        self.whole(hidden_size=hidden_size, expand_ratio=width)
+        self.linear(made, i=width, f=width, g=width)
+        self.convolutions(made, use_short_conv, conv_size, conv_bias, None)
+        self.g_norm = Norm(width, norm_eps, bool(elementwise_affine), **made)
+        self.o_proj = torch.nn.Linear(width, hidden_size, bias=False, **made)
+        self.bounded(HGRN, dtype, width)
+
+    def mixed(self, x, i, f, state, step, low):
+        key, params = self.bound_of(i, low)
+        y, after = self.call(state, step, i, f, *params, key=key)
+        return self.g_norm(y, self.g_proj(x)), after
+
+
+class HGRN2Attention(Bounded):
+    """fla.layers.HGRN2Attention. Its norm has an eps of 1e-5 whatever norm_eps is, as there."""
+
+    modes, projections, convolved = ("chunk", "fused_recurrent", "fused_chunk"), "qfi", "qfi"
+
+    def __init__(self, mode="chunk", hidden_size=1024, num_heads=None, expand_ratio=128, use_short_conv=False, conv_size=4,
+                 conv_bias=False, elementwise_affine=True, norm_eps=1e-5, layer_idx=None, *, device=None, dtype=None):
+        super().__init__()
+        made = {"device": device, "dtype": dtype}
+        self.mode, self.layer_idx = self.chosen("mode", mode, self.modes), layer_idx
+        if expand_ratio is None and num_heads is None:
+            self.refuse("neither expand_ratio nor num_heads is given")
+        self.whole(hidden_size=hidden_size, **({"num_heads": num_heads} if expand_ratio is None else {"expand_ratio": expand_ratio}))
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads if expand_ratio is None else hidden_size // expand_ratio
+        self.expand_ratio = hidden_size // num_heads if expand_ratio is None else expand_ratio
+        if self.num_heads < 1 or self.expand_ratio < 1 or hidden_size % self.num_heads:
+            self.refuse(f"hidden_size={hidden_size} is no multiple of {self.num_heads} heads")
+        width = self.num_heads * self.expand_ratio
+        self.linear(made, q=width, f=width, i=hidden_size)
+        self.convolutions(made, use_short_conv, conv_size, conv_bias, None)
+        self.g_norm = Norm(hidden_size, 1e-5, bool(elementwise_affine), **made)
+        self.o_proj = torch.nn.Linear(hidden_size, hidden_size, bias=False, **made)
+        self.bounded(HGRN2, dtype, width, N=self.expand_ratio, V=hidden_size // self.num_heads)
+
+    def mixed(self, x, q, f, i, state, step, low):
+        key, params = self.bound_of(q, low)
+        q, f, i = (t.unflatten(-1, (self.num_heads, -1)) for t in (q, f, i))
+        y, after = self.call(state, step, q, f, i, *(t.view(self.num_heads, -1) for t in params), key=key)
+        return self.g_norm(y.flatten(-2)), after
+
+
 def __getattr__(name):
-    raise AttributeError(f"cellc.fla has no {name}; of fla's layers it has DeltaNet, GatedDeltaNet, GatedLinearAttention and "
-                         "MultiScaleRetention")
+    raise AttributeError(f"cellc.fla has no {name}; of fla's layers it has {', '.join(LAYERS[:-1])} and {LAYERS[-1]}")

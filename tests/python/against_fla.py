@@ -18,12 +18,13 @@ from unittest.mock import MagicMock
 import torch
 import torch._dynamo
 import torch._inductor  # noqa: F401: before there are stand-ins for triton
-from test_fla import CASES, filled, layer_of, shapes, unit
+from test_fla import CASES, bound_of, filled, layer_of, shapes, unit
 from torch.nn import functional
 
 LAYERS = {"DeltaNet": "delta_net", "GatedDeltaNet": "gated_deltanet", "GatedLinearAttention": "gla",
-          "MultiScaleRetention": "multiscale_retention"}
-NAIVE = ("delta_rule", "gated_delta_rule", "gla", "retention")
+          "MultiScaleRetention": "multiscale_retention", "KimiDeltaAttention": "kda", "SimpleGatedLinearAttention": "simple_gla",
+          "HGRNAttention": "hgrn", "HGRN2Attention": "hgrn2"}
+NAIVE = ("delta_rule", "gated_delta_rule", "gla", "retention", "kda", "simple_gla", "hgrn")
 
 
 class StandIns:
@@ -86,7 +87,7 @@ def replace_modules(modules):
     def norm(self, x, gate=None):
         y = x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.eps)
         y = y if self.weight is None else y * self.weight
-        return y if gate is None else y * functional.silu(gate)
+        return y if gate is None else y * {"swish": functional.silu, "sigmoid": torch.sigmoid}[self.activation](gate)
 
     def rotary(self, q, k, **_):
         rates = 1 / self.base ** (torch.arange(0, self.dim, 2, dtype=torch.float64) / self.dim)
@@ -113,6 +114,17 @@ def replace_kernels(homes, naive, conv):
         return naive["gated_delta_rule"].naive_recurrent_gated_delta_rule(
             q, k, v, strength, -A_log.exp() * functional.softplus(g + dt_bias))
 
+    def kimi(q, k, v, g, beta, A_log, dt_bias, allow_neg_eigval, lower_bound, **_):
+        q, k = (unit(t) for t in (q, k))
+        logit = g + dt_bias.view(g.shape[-2:])
+        g = -A_log.exp()[:, None] * functional.softplus(logit) if lower_bound is None else (
+            lower_bound * torch.sigmoid(A_log.exp()[:, None] * logit))
+        return naive["kda"].naive_recurrent_kda(q, k, v, g, beta.sigmoid() * (2 if allow_neg_eigval else 1))
+
+    def norm_linear(x, weight, bias, linear_weight, linear_bias, eps=1e-5):
+        y = x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
+        return functional.linear(y if weight is None else y * weight, linear_weight)
+
     acts = importlib.import_module("fla.modules.activations")
     known = {"relu": functional.relu, "sigmoid": torch.sigmoid, "logsigmoid": functional.logsigmoid, "silu": functional.silu,
              "swish": functional.silu, "elu": functional.elu}
@@ -124,6 +136,14 @@ def replace_kernels(homes, naive, conv):
         naive["retention"].naive_retention(*heads_first((q, k, v))).transpose(1, 2), None)
     homes["MultiScaleRetention"].ACT2FN = {**known, "gelu": functional.gelu,
                                            "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh")}
+    homes["KimiDeltaAttention"].fused_recurrent_kda = kimi
+    homes["SimpleGatedLinearAttention"].fused_recurrent_simple_gla = lambda q, k, v, g, **_: (
+        naive["simple_gla"].naive_recurrent_simple_gla(q, k, v, g))
+    homes["SimpleGatedLinearAttention"].ACT2FN = homes["GatedLinearAttention"].ACT2FN
+    homes["HGRNAttention"].fused_recurrent_hgrn = lambda x, g, **_: naive["hgrn"].naive_recurrent_hgrn(x, g)
+    homes["HGRNAttention"].swiglu = lambda x, y: functional.silu(x) * y
+    homes["HGRN2Attention"].fused_recurrent_gla = lambda q, k, v, gk, **_: naive["gla"].naive_recurrent_gla(q, k, v, gk)
+    homes["HGRN2Attention"].swish, homes["HGRN2Attention"].rms_norm_linear = functional.silu, norm_linear
     for home in homes.values():                        # no padding, no cache
         home.get_layer_cache = home.update_layer_cache = lambda *_, **__: None
         home.unpad_hidden_states = lambda x, *_: (x, None, None)
@@ -137,7 +157,7 @@ def arguments(kind, without):
 
 def compare(name, kind):
     case = CASES[name]
-    theirs = kind(**{key: value for key, value in case.items() if key not in ("kind", "scale")}).double().eval()
+    theirs = kind(**{key: value for key, value in case.items() if key not in ("kind", "scale", "bound")}).double().eval()
     ours = layer_of(case)
     same = {"arguments": arguments(kind, ["kwargs"]) == arguments(type(ours), ["device", "dtype"]),
             "shapes": {key: tuple(t.shape) for key, t in theirs.state_dict().items()} == shapes(case),
@@ -145,9 +165,11 @@ def compare(name, kind):
     theirs.load_state_dict(filled(case))
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 7, case["hidden_size"], dtype=torch.float64) * case.get("scale", 1)
+    bound = bound_of(case)
+    given = {} if bound is None else {"lower_bound": bound}
     with torch.no_grad():
-        wanted = theirs(x)[0]
-        off = ((ours(x)[0] - wanted).abs().max() / wanted.abs().max()).item()
+        wanted = theirs(x, **given)[0]
+        off = ((ours(x, **given)[0] - wanted).abs().max() / wanted.abs().max()).item()
     other = [key for key, equal in same.items() if not equal]
     limit = 1e-7 if case["kind"] == "MultiScaleRetention" else 1e-12       # its reference function has decays in f32
     print(f"{name:20} {off:.1e}{' OTHER ' + ', '.join(other) if other else ''}{' OFF' if off > limit else ''}", flush=True)

@@ -19,6 +19,12 @@ DELTA = {"kind": "DeltaNet", **WIDE}
 GATED = {"kind": "GatedDeltaNet", "hidden_size": D, "num_heads": HEADS, "head_dim": K, "expand_v": 1.5}
 GLA = {"kind": "GatedLinearAttention", **WIDE}
 RETENTION = {"kind": "MultiScaleRetention", **WIDE}
+SIMPLE = {"kind": "SimpleGatedLinearAttention", **WIDE}
+KDA = {"kind": "KimiDeltaAttention", "hidden_size": D, "num_heads": HEADS, "head_dim": K, "expand_v": 1.5}
+HGRN = {"kind": "HGRNAttention", "hidden_size": D}
+HGRN2 = {"kind": "HGRN2Attention", "hidden_size": D, "expand_ratio": 4}
+OF_HEADS = "GatedDeltaNet", "KimiDeltaAttention"       # whose values have heads of their own
+OF_HGRN = "HGRNAttention", "HGRN2Attention"
 
 CASES = {
     "delta": DELTA,
@@ -38,6 +44,20 @@ CASES = {
     "gla floor": {**GLA, "clamp_min": -0.05, "use_output_gate": False, "feature_map": "sqrelu"},
     "gla gelu": {**GLA, "gate_fn": "gelu", "elementwise_affine": False, "feature_map": "relu"},
     "gla sigmoid": {**GLA, "gate_fn": "sigmoid", "feature_map": "logsigmoid", "mode": "fused_chunk"},
+    "kda": KDA,
+    "kda shared": {**KDA, "num_heads": 2, "num_v_heads": 4, "conv_bias": True, "conv_size": 3, "norm_eps": 1e-2},
+    "kda bounded": {**KDA, "lower_bound": -2.5, "safe_gate": True, "use_short_conv": False, "allow_neg_eigval": True},
+    "kda small": {**KDA, "lower_bound": -7, "scale": 1e-3},
+    "simple": SIMPLE,
+    "simple shared": {**SIMPLE, "num_kv_heads": 2, "conv_bias": True, "gate_logit_normalizer": 4, "fuse_norm": False},
+    "simple plain": {**SIMPLE, "use_short_conv": False, "feature_map": "sqrelu", "gate_fn": "gelu", "elementwise_affine": False},
+    "hgrn": HGRN,
+    "hgrn bounded": {**HGRN, "layer_idx": 2, "bound": True, "expand_ratio": 1.5, "use_short_conv": True, "conv_bias": True},
+    "hgrn first": {**HGRN, "layer_idx": 0, "bound": True, "elementwise_affine": False, "norm_eps": 1e-2},
+    "hgrn2": HGRN2,
+    "hgrn2 bounded": {**HGRN2, "layer_idx": 1, "bound": True, "use_short_conv": True, "conv_bias": True, "conv_size": 3},
+    "hgrn2 heads": {**HGRN2, "expand_ratio": None, "num_heads": 2, "norm_eps": 1e-2, "mode": "fused_chunk"},
+    "hgrn2 uneven": {**HGRN2, "expand_ratio": 6, "layer_idx": 1, "bound": True, "elementwise_affine": False},
     "retention": RETENTION,
     "retention shared": {**RETENTION, "num_kv_heads": 1, "use_short_conv": True, "elementwise_affine": False},
     "retention gelu": {**RETENTION, "gate_fn": "gelu", "feature_map": "silu", "mode": "parallel"},
@@ -51,17 +71,16 @@ def said(case, name, usual):
 
 def shapes(case):
     """{name: shape} of the state_dict of fla's layer."""
-    kind, heads = case["kind"], case["num_heads"]
+    kind = case["kind"]
+    if kind in OF_HGRN:
+        return shapes_of_hgrn(case)
+    heads = case["num_heads"]
     kv = said(case, "num_kv_heads", heads)
     v_heads = said(case, "num_v_heads", heads)
     found = {"q_proj.weight": (heads * K, D), "k_proj.weight": (kv * K, D), "o_proj.weight": (D, v_heads * V),
-             "v_proj.weight": ((v_heads if kind == "GatedDeltaNet" else kv) * V, D)}
-    if said(case, "use_short_conv", kind in ("DeltaNet", "GatedDeltaNet")):
-        for name in "qkv":
-            width = found[f"{name}_proj.weight"][0]
-            found[f"{name}_conv1d.weight"] = width, 1, said(case, "conv_size", 4)
-            if said(case, "conv_bias", False):
-                found[f"{name}_conv1d.bias"] = (width,)
+             "v_proj.weight": ((v_heads if kind in OF_HEADS else kv) * V, D)}
+    if said(case, "use_short_conv", kind in ("DeltaNet", "SimpleGatedLinearAttention", *OF_HEADS)):
+        found.update(shapes_of_convolutions(case, found, "qkv"))
     if kind == "DeltaNet":
         if said(case, "use_beta", True):
             found["b_proj.weight"] = heads, D
@@ -75,6 +94,13 @@ def shapes(case):
         if said(case, "use_gate", True):
             found["g_proj.weight"] = v_heads * V, D
         return found
+    if kind == "KimiDeltaAttention":
+        found.update({"f_proj.0.weight": (V, D), "f_proj.1.weight": (v_heads * K, V), "b_proj.weight": (v_heads, D),
+                      "A_log": (v_heads,), "dt_bias": (v_heads * K,), "g_proj.0.weight": (V, D),
+                      "g_proj.1.weight": (v_heads * V, V), "g_proj.1.bias": (v_heads * V,), "o_norm.weight": (V,)})
+        return found
+    if kind == "SimpleGatedLinearAttention":
+        found.update({"gk_proj.weight": (heads, D), "gk_proj.bias": (heads,)})
     if kind == "GatedLinearAttention":
         rank = said(case, "gate_low_rank_dim", 16)
         found.update({"gk_proj.0.weight": (rank, D), "gk_proj.1.weight": (kv * K, rank), "gk_proj.1.bias": (kv * K,)})
@@ -87,6 +113,44 @@ def shapes(case):
     return found
 
 
+def shapes_of_convolutions(case, projections, names):
+    found = {}
+    for name in names:
+        width = projections[f"{name}_proj.weight"][0]
+        found[f"{name}_conv1d.weight"] = width, 1, said(case, "conv_size", 4)
+        if said(case, "conv_bias", False):
+            found[f"{name}_conv1d.bias"] = (width,)
+    return found
+
+
+def sizes_of_hgrn(case):
+    """(heads, size of a key, size of a value); of HGRN a head is a number."""
+    if case["kind"] == "HGRNAttention":
+        return int(D * said(case, "expand_ratio", 1)), 1, 1
+    heads = case["num_heads"] if case["expand_ratio"] is None else D // case["expand_ratio"]
+    return heads, case["expand_ratio"] or D // heads, D // heads
+
+
+def shapes_of_hgrn(case):
+    heads, keys, values = sizes_of_hgrn(case)
+    widths = {"i": heads * values, "f": heads * keys, "g": heads} if keys == values == 1 and case["kind"] == "HGRNAttention" else {
+        "i": heads * values, "f": heads * keys, "q": heads * keys}
+    found = {f"{name}_proj.weight": (width, D) for name, width in widths.items()}
+    if said(case, "use_short_conv", False):
+        found.update(shapes_of_convolutions(case, found, "if" if "g" in widths else "qif"))
+    if said(case, "elementwise_affine", True):
+        found["g_norm.weight"] = (heads * values,)
+    return {**found, "o_proj.weight": (D, heads * values)}
+
+
+def bound_of(case):
+    """The lower bound that calls are given, or None."""
+    if not said(case, "bound", False):
+        return None
+    heads, keys, _ = sizes_of_hgrn(case)
+    return torch.linspace(0.05, 0.99, heads * keys, dtype=torch.float64)
+
+
 def filled(case, dtype=torch.float64):
     torch.manual_seed(5)
     return {name: (0.5 * torch.randn(shape, dtype=torch.float64) + (1 if "norm" in name else 0)).to(dtype)
@@ -94,7 +158,7 @@ def filled(case, dtype=torch.float64):
 
 
 def layer_of(case, dtype=torch.float64):
-    arguments = {name: value for name, value in case.items() if name not in ("kind", "scale")}
+    arguments = {name: value for name, value in case.items() if name not in ("kind", "scale", "bound")}
     return getattr(fla, case["kind"])(**arguments, dtype=dtype)
 
 
@@ -116,7 +180,7 @@ def activation(case, name):
 
 
 def mixed_over_steps(p, name, x, wanted, bias):
-    """The projection, with its convolution or what stands in its place: a list over steps."""
+    """The projection, with its convolution, if it has one: a list over steps. wanted: the function behind that."""
     rows = [x[:, t] @ p[f"{name}_proj.weight"].T for t in range(x.shape[1])]
     weight = p.get(f"{name}_conv1d.weight")
     if weight is None:
@@ -142,13 +206,41 @@ def turned(x, t):
     return torch.stack(found, 1)
 
 
-def formula(case, p, x):
+def formula_of_hgrn(case, p, x, low):
+    heads, keys, values = sizes_of_hgrn(case)
+    one = case["kind"] == "HGRNAttention"
+    names = "if" if one else "ifq"
+    over = {name: mixed_over_steps(p, name, x, lambda row: row, said(case, "conv_bias", False)) for name in names}
+    states = [x.new_zeros(B, keys, values) for _ in range(heads)]
+    outputs = []
+    for t in range(x.shape[1]):
+        row = []
+        for h in range(heads):
+            f, i = over["f"][t][:, h * keys:(h + 1) * keys], over["i"][t][:, h * values:(h + 1) * values]
+            keep = 1 / (1 + torch.exp(-f))
+            if low is not None and case["layer_idx"] > 0:
+                least = low[h * keys:(h + 1) * keys]
+                keep = least + (1 - least) * keep
+            states[h] = keep[:, :, None] * states[h] + (1 - keep)[:, :, None] * (silu(i) if one else i)[:, None, :]
+            q = 1 if one else silu(over["q"][t][:, h * keys:(h + 1) * keys])[:, :, None] / math.sqrt(keys)
+            row.append((q * states[h]).sum(1))
+        o = torch.cat(row, 1)
+        o = o / (o.square().mean(-1, True) + (said(case, "norm_eps", 1e-5) if one else 1e-5)).sqrt()
+        o = o * p["g_norm.weight"] if "g_norm.weight" in p else o
+        o = o * silu(x[:, t] @ p["g_proj.weight"].T) if one else o
+        outputs.append(o @ p["o_proj.weight"].T)
+    return torch.stack(outputs, 1), torch.stack(states, 1)
+
+
+def formula(case, p, x, low=None):
     """(outputs [B, T, D], states of the heads [keys, values])"""
     kind, conv = case["kind"], any("conv1d" in name for name in p)
+    if kind in OF_HGRN:
+        return formula_of_hgrn(case, p, x, low)
     q_heads = case["num_heads"]
     heads, kv = said(case, "num_v_heads", q_heads), said(case, "num_kv_heads", q_heads)
-    of_qk = said(case, "qk_activation", "silu") if kind == "DeltaNet" else "silu" if conv or kind == "GatedDeltaNet" else "identity"
-    of_v = "silu" if conv or kind in ("DeltaNet", "GatedDeltaNet") else "identity"
+    of_qk = said(case, "qk_activation", "silu") if kind == "DeltaNet" else "silu" if conv or kind in OF_HEADS else "identity"
+    of_v = "silu" if conv or kind in ("DeltaNet", *OF_HEADS) else "identity"
     act = activation(case, of_qk)
     if of_qk == "elu":
         act = lambda x: activation(case, "elu")(x) + 1
@@ -161,7 +253,7 @@ def formula(case, p, x):
         for h in range(heads):
             h_q = h * q_heads // heads
             h_k = h_q * kv // q_heads
-            h_v = h if kind == "GatedDeltaNet" else h_k
+            h_v = h if kind in OF_HEADS else h_k
             qt, kt = q[t][:, h_q * K:(h_q + 1) * K], k[t][:, h_k * K:(h_k + 1) * K]
             vt = v[t][:, h_v * V:(h_v + 1) * V]
             states[h], o = one_step(case, p, x, t, h, h_k, qt, kt, vt, states[h])
@@ -180,11 +272,21 @@ def one_step(case, p, x, t, h, h_k, q, k, v, state):
         q, k, b = unit(q), unit(k), torch.sigmoid(x[:, t] @ p["b_proj.weight"][h])
         rate = torch.log(1 + torch.exp(x[:, t] @ p["a_proj.weight"][h] + p["dt_bias"][h]))
         decay = torch.exp(-torch.exp(p["A_log"][h]) * rate)[:, None, None]
+    elif kind == "KimiDeltaAttention":
+        q, k, b = unit(q), unit(k), torch.sigmoid(x[:, t] @ p["b_proj.weight"][h])
+        of_head = slice(h * K, (h + 1) * K)
+        logit = x[:, t] @ p["f_proj.0.weight"].T @ p["f_proj.1.weight"][of_head].T + p["dt_bias"][of_head]
+        rate, least = torch.exp(p["A_log"][h]), said(case, "lower_bound", None)
+        log = -rate * torch.log(1 + torch.exp(logit)) if least is None else least / (1 + torch.exp(-rate * logit))
+        decay = torch.exp(log)[:, :, None]
     else:
         if said(case, "feature_map", None):
             q, k = (activation(case, case["feature_map"])(z) for z in (q, k))
         if kind == "MultiScaleRetention":
             q, k, decay = turned(q, t), turned(k, t), 1 - 2.0 ** (-5 - h)
+        elif kind == "SimpleGatedLinearAttention":
+            logit = x[:, t] @ p["gk_proj.weight"][h] + p["gk_proj.bias"][h]
+            decay = torch.exp(-torch.log(1 + torch.exp(-logit)) / said(case, "gate_logit_normalizer", 16))[:, None, None]
         else:
             low = x[:, t] @ p["gk_proj.0.weight"].T
             logit = low @ p["gk_proj.1.weight"][h_k * K:(h_k + 1) * K].T + p["gk_proj.1.bias"][h_k * K:(h_k + 1) * K]
@@ -205,12 +307,17 @@ def finish(case, p, x, h, o):
     o = o / (o.square().mean(-1, True) + said(case, "norm_eps", 1e-5)).sqrt()
     for name in ("o_norm.weight", "g_norm.weight", "g_norm_swish_gate.weight"):
         o = o * p[name] if name in p else o
+    if case["kind"] == "KimiDeltaAttention":
+        of_head = slice(h * V, (h + 1) * V)
+        return o * torch.sigmoid(x @ p["g_proj.0.weight"].T @ p["g_proj.1.weight"][of_head].T + p["g_proj.1.bias"][of_head])
     if "g_proj.weight" not in p:
         return o
     return o * activation(case, said(case, "gate_fn", "swish"))(x @ p["g_proj.weight"][h * V:(h + 1) * V].T)
 
 
 def turned_state(case, recurrent):
+    if case["kind"] == "HGRNAttention":
+        return recurrent.h[..., None, None]
     return recurrent.S.transpose(-1, -2) if case["kind"] in ("DeltaNet", "GatedDeltaNet") else recurrent.S
 
 
@@ -222,18 +329,22 @@ def compared(case, run):
     layer.load_state_dict(p)
     torch.manual_seed(6)
     x = torch.randn(B, T, D, dtype=torch.float64) * said(case, "scale", 1)
-    weights = torch.randn(B, T, D, dtype=torch.float64), torch.randn(B, said(case, "num_v_heads", HEADS), K, V, dtype=torch.float64)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-    y, state = run(layer, ours)
+    bounds = [bound_of(case), bound_of(case)]
+    given = {} if bounds[0] is None else {"lower_bound": bounds[0].requires_grad_()}
+    y, state = run(layer, ours, **given)
     found = y, turned_state(case, state.recurrent)
     leaves = {name: t.requires_grad_() for name, t in p.items()}
-    wanted = formula(case, leaves, theirs)
+    wanted = formula(case, leaves, theirs, bounds[1].requires_grad_() if given else None)
+    weights = [torch.randn(t.shape, dtype=torch.float64) for t in wanted]
     assert state.seen == T
     for one, other in zip(found, wanted):
         close(one, other)
     for parts in (found, wanted):
         sum((a * b).sum() for a, b in zip(parts, weights)).backward()
     close(ours.grad, theirs.grad)
+    if given and case["layer_idx"]:
+        close(bounds[0].grad, bounds[1].grad)
     for name, param in layer.named_parameters():
         close(param.grad, leaves[name].grad)
 
@@ -242,14 +353,14 @@ def close(one, other):
     assert one.shape == other.shape and (one - other).abs().max() <= 1e-11 * (1 + other.abs().max())
 
 
-def whole(layer, x):
-    return layer(x)
+def whole(layer, x, **given):
+    return layer(x, **given)
 
 
-def in_pieces(layer, x):
-    first, state = layer(x[:, :4])
-    between, state = layer.step(x[:, 4], state)
-    last, state = layer(x[:, 5:], state)
+def in_pieces(layer, x, **given):
+    first, state = layer(x[:, :4], **given)
+    between, state = layer.step(x[:, 4], state, **given)
+    last, state = layer(x[:, 5:], state, **given)
     return torch.cat([first, between.unsqueeze(1), last], 1), state
 
 
@@ -259,7 +370,7 @@ def test_as_the_formula(name, run):
     compared(CASES[name], run)
 
 
-@pytest.mark.parametrize("name", ["delta", "gated shared", "gla shared", "retention"])
+@pytest.mark.parametrize("name", ["delta", "gated shared", "gla shared", "retention", "kda", "simple", "hgrn", "hgrn2"])
 def test_single_steps(name):
     """Without gradients, where the library's step runs."""
     case = CASES[name]
@@ -287,7 +398,7 @@ def test_truncated():
     assert x.grad is None
 
 
-@pytest.mark.parametrize("kind", ["gated", "retention"])
+@pytest.mark.parametrize("kind", ["gated", "retention", "kda", "simple", "hgrn2"])
 def test_types(kind):
     """In bf16, with the parameters rounded to it: outputs and what is between are rounded to 8 bits a dozen times, and the
     norm lifts small heads. Where heads cancel, errors stay while results are small, so the bound is of the largest."""
@@ -311,6 +422,34 @@ def test_decays_beside_16_bits():
                                              A_log, dt_bias, state=[before])
     decay = torch.exp(-torch.exp(A_log.double()) * torch.log(1 + torch.exp(dt_bias.double())))
     assert ((after.S / before - decay[:, None, None]).abs() <= 2**-22 * 4).all()
+
+
+def test_bounds_beside_16_bits():
+    """A lower bound is f32 beside tensors of 16 bits: of 1 - 2^-12, which bf16 rounds to 1, a closed gate leaves that share of
+    the state, to the roundings of f32."""
+    layer = layer_of({**HGRN, "layer_idx": 1}, torch.bfloat16)
+    low, before = torch.full((D,), 1 - 2.0**-12), torch.rand(1, D) + 1
+    with torch.no_grad():
+        layer.f_proj.weight.fill_(-60.0), layer.i_proj.weight.zero_()
+    recurrent = layer(torch.ones(1, 1, D).bfloat16(), lower_bound=low)[1].recurrent
+    _, state = layer(torch.ones(1, 1, D).bfloat16(), fla.State(None, recurrent._replace(h=before), 0), lower_bound=low)
+    assert ((state.recurrent.h / before - low).abs() <= 2**-22).all()
+
+
+@pytest.mark.parametrize("given,error,words", [
+    (torch.zeros(D + 1, dtype=torch.float64), cellc.ShapeError, r"lower_bound has shape \[17\]; wanted \[16\]"),
+    (torch.zeros(D, dtype=torch.int32), cellc.TypeMismatch, "lower_bound is torch.int32; wanted a tensor of real numbers"),
+    ([0.5] * D, cellc.TypeMismatch, "lower_bound is list"),
+    (torch.zeros(D, dtype=torch.float64), cellc.ShapeError, "a lower bound is given, and layer_idx is not")])
+@pytest.mark.parametrize("case", [HGRN, HGRN2])
+def test_bounds_refused(case, given, error, words):
+    layer, x = layer_of(case), torch.randn(B, T, D, dtype=torch.float64)
+    with pytest.raises(error, match=words):
+        layer(x, lower_bound=given)
+    with pytest.raises(error, match=words):
+        layer.step(x[:, 0], lower_bound=given)
+    with pytest.raises(TypeError, match="lower_bound"):
+        layer_of(GLA)(x, lower_bound=given)
 
 
 BROKEN = {
@@ -360,6 +499,16 @@ def test_not_strict():
     (GLA, {"feature_map": "hedgehog"}, cellc.TypeMismatch, "feature_map is 'hedgehog'"),
     (GLA, {"num_kv_heads": 3}, cellc.ShapeError, "num_heads=4 is no multiple of num_kv_heads=3"),
     (GLA, {"gate_logit_normalizer": 0}, cellc.ShapeError, "gate_logit_normalizer is 0"),
+    (SIMPLE, {"gate_logit_normalizer": -1}, cellc.ShapeError, "gate_logit_normalizer is -1"),
+    (SIMPLE, {"mode": "fused_chunk"}, cellc.TypeMismatch, "mode is 'fused_chunk'"),
+    (KDA, {"safe_gate": True}, cellc.ShapeError, "lower_bound is None; with safe_gate it wants a number from -5 to below 0"),
+    (KDA, {"safe_gate": True, "lower_bound": -6}, cellc.ShapeError, "lower_bound is -6; with safe_gate"),
+    (KDA, {"lower_bound": "low"}, cellc.ShapeError, "lower_bound is 'low'; wanted a number"),
+    (KDA, {"num_v_heads": 6}, cellc.ShapeError, "num_v_heads=6 is no multiple of num_heads=4"),
+    (HGRN, {"expand_ratio": 0.01}, cellc.ShapeError, "expand_ratio is 0; wanted a whole number above 0"),
+    (HGRN2, {"expand_ratio": None}, cellc.ShapeError, "neither expand_ratio nor num_heads is given"),
+    (HGRN2, {"expand_ratio": 5}, cellc.ShapeError, "hidden_size=16 is no multiple of 3 heads"),
+    (HGRN2, {"expand_ratio": 17}, cellc.ShapeError, "hidden_size=16 is no multiple of 0 heads"),
     (RETENTION, {"num_heads": 16, "expand_v": 2.0}, cellc.ShapeError, "keys of 1 numbers; the rotary embedding wants an even one")])
 def test_arguments(case, more, error, words):
     with pytest.raises(error, match=words):
