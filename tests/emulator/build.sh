@@ -4,6 +4,8 @@
 #
 #   build.sh lib DIR             DIR/cell_emu.o, and DIR/cell_emu_backend.o, which connects it to libcell.a; DIR/header, the
 #                                device library compiled ahead, where the compiler is gcc
+#                                EMU_SHARED is a folder where this is made once for all suites of a build; DIR gets
+#                                links to it
 #   build.sh cu FILE.cu OUT.o    a generated kernel file
 #   build.sh flags               the flags of the compile and link lines of other sources, with all reports
 #   build.sh linker              a flag for the fastest linker that links a program with these flags, or nothing
@@ -51,6 +53,20 @@ newer() { # is any of the files newer than the first?
 case ${1:-} in
 lib)
     mkdir -p "$2"
+    if [[ -n ${EMU_SHARED:-} && -z ${EMU_REPORT:-} ]]; then
+        shared=$EMU_SHARED/$([[ ${EMU_SANITIZE:-1} == 0 ]] && echo plain || echo sanitized)
+        mkdir -p "$EMU_SHARED"
+        (
+            flock 9
+            EMU_SHARED='' bash "$0" lib "$shared"
+        ) 9>"$shared.lock"
+        ln -f "$shared"/cell_emu*.o "$2"
+        if [[ -e $shared/header/cell_device.cuh.gch ]]; then
+            mkdir -p "$2/header"
+            ln -f "$shared/header/cell_device.cuh.gch" "$2/header"
+        fi
+        exit 0
+    fi
     # The scheduler itself is not instrumented: checked is what kernels do, and a switch costs a third.
     plain="-std=c++17 -O2 -g -fPIC -Wall -Wextra -Werror -I$root/runtime"
     if newer "$2/cell_emu.o" "$here"/cell_emu* "$root/runtime/cell_kernel_args.h"; then

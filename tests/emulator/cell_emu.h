@@ -36,6 +36,10 @@ int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_
                     const uint32_t grid[3], uint32_t threads, size_t smem_bytes, uint32_t cluster,
                     int cooperative, char *message, size_t message_bytes);
 
+/* A hash of the names of the kernels that the calling thread has launched since its last call of this
+ * function, whatever their order. */
+uint64_t cell_emu_launched(void);
+
 /* Overrides CELL_EMU_SEED for the calling thread's later launches. */
 void cell_emu_set_seed(uint64_t seed);
 

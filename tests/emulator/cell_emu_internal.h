@@ -10,6 +10,8 @@
 
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cell_emu.h"
@@ -167,6 +169,7 @@ struct Cluster {
 struct Launch {
     cell_emu_kernel kernel = nullptr;
     const char *name = "?";
+    std::set<std::string> names; // of the kernels since cell_emu_launched was called
     const cell_kernel_args *args = nullptr;
     uint32_t grid[3] = {1, 1, 1};
     int threads = 0;

@@ -252,6 +252,15 @@ static void run_clusters(Launch *launch, uint64_t count)
     }
 }
 
+uint64_t cell_emu_launched(void)
+{
+    uint64_t sum = 0;
+    for (const std::string &name : own_launch()->names)
+        sum += std::hash<std::string>()(name);
+    own_launch()->names.clear();
+    return sum;
+}
+
 int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_args *args,
                     const uint32_t grid[3], uint32_t threads, size_t smem_bytes, uint32_t cluster,
                     int cooperative, char *message, size_t message_bytes)
@@ -275,6 +284,7 @@ int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_
     if (launch->cooperative && blocks > most_resident_threads / threads)
         return refuse(message, message_bytes, "kernel `%s': a cooperative launch of %llu blocks does not fit",
                       launch->name, (unsigned long long)blocks);
+    launch->names.insert(launch->name);
     launch->running = true;
     run_clusters(launch, blocks / (uint64_t)launch->cluster_size);
     launch->running = false;

@@ -1,10 +1,12 @@
 #!/bin/bash
 # Lists the instances that the ladder tests. In: FULL (every type with every schedule, and sizes that fill
-# warps; else every schedule in f32 and one other type in turn), LARGE (also batches above 65,535 and tensors
-# of more than 2^31 elements, which want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS |
-# SIZES...`, where OPTIONS are those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim
-# different, T from one step to past a checkpoint or two. gpu:B,T,dims... are for a GPU: as many blocks as its 132
-# multiprocessors want. The emulator has 4, and next to them stand sizes that take the same paths there.
+# warps; else every schedule in f32 and one other type in turn), COVER (all types of each setting, and
+# behind each line its form: what cover.awk chooses from), LARGE (also batches above 65,535 and tensors of
+# more than 2^31 elements, which want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS |
+# SIZES...`, where OPTIONS are those of `cellc emit` and each of SIZES is B,T and the run-time dims: each
+# dim different, T from one step to past a checkpoint or two. gpu:B,T,dims... are for a GPU: as many blocks
+# as its 132 multiprocessors want. The emulator has 4, and next to them stand sizes that take the same paths
+# there.
 set -u
 full=${FULL:-}
 
@@ -14,7 +16,7 @@ types() { # words
     local others=(bf16 f64 f16) words="$*" sum=0 i code
     if [[ -n ${TYPES:-} ]]; then
         echo "$TYPES"
-    elif [[ -n $full ]]; then
+    elif [[ -n $full${COVER:-} ]]; then
         echo f32 bf16 f16 f64
     else
         for ((i = 0; i < ${#words}; i++)); do
@@ -32,7 +34,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
         for type in $(types "$spec" "$schedule" "$@"); do
             name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--packed/_packed/; s/_--[a-z]*_/_/g; s/_$//')
             name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
-            echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
+            echo "$name $spec --schedule $schedule --dtype $type $* | $sizes${COVER:+ | ${SUFFIX:-}}"
         done
     done
 }
@@ -69,8 +71,8 @@ instance e75 block "$two" --dim N=5
 TYPES=f32 instance e79 block "$one" --dim N=6 --set bias=input --reverse
 TYPES=bf16 instance e79 block "$one" --dim N=6 --set bias=input --lengths
 TYPES=f64 instance e88 block "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
-TYPES="f32 f16" instance e92 block "2,5,2 gpu:3,34,5" --dim N=40
-TYPES=f32 instance m2rnn block "1,4,1 gpu:2,17,3" --dim N=64 --dim V=64
+TYPES="f32 f16" instance e92 block "2,6,2 ${full:+2,5,2 }gpu:2,5,2 gpu:3,34,5" --dim N=40
+TYPES=f32 instance m2rnn block "1,11,1 ${full:+1,4,1 }gpu:1,4,1 gpu:2,17,3" --dim N=64 --dim V=64
 # Products with what all sequences share are sums like any other; of the states, of pieces laid together, of
 # all heads behind the walk.
 instance lstm block "$one" --dim H=6
@@ -126,7 +128,7 @@ several="chip:2,3,24,9 chip:5,2,12,30 chip:18,2,9,24 gpu:17,2,300,40 gpu:3,3,16,
 TYPES="bf16 f32" SUFFIX=_panel instance gru_d gemm "$several"
 TYPES=bf16 SUFFIX=_panel instance rhn gemm "chip:2,3,5,24 gpu:3,2,5,272"
 # More units than a cluster takes, and sequences than 16.
-TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028"
+TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028 2,3,24"
 # A cluster of 16 blocks walks the steps (the emulated device holds one), 64 units a block; not of cells with several gates.
 # Units that end within a block, within 32 and within 8; blocks without units; 8 sequences a cluster, and fewer.
 for spec in e0 e1; do
@@ -153,7 +155,7 @@ TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "2,2,136,5 1,4,8,1 1,2,16,64"
 TYPES=bf16 SUFFIX=_columns instance e2 gemm "2,3,16,5 1,2,264,2" --reverse
 # Enough elements for vectors within a step.
-TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8"
+TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8 1,2,1,8,2"
 # Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
 instance e2 "steps gemm" "1,1,7 2,2,70 3,3,1 9,5,17 1,34,64" --dim D=8
 instance e2 gemm "2,3,70 5,2,3" --dim D=6
@@ -210,12 +212,14 @@ instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --
 # Warps that exchange in the replay too, behind which the way back begins.
 TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
-for spec in moneta yaad memora; do
+# In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws.
+TYPES=${TYPES:-${COVER:+f32 f64}} instance moneta steps "$one" --dim N=3
+for spec in yaad memora; do
     instance $spec steps "$one" --dim N=3
 done
 # At larger widths the memory diverges, beyond the range of f32, within fifteen steps.
 instance titans_mlp steps "1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5${full:+ 5,15,12 1,16,16 7,33,10 2,100,6}" --dim N=3
-instance trellis steps "$one" --dim K=3
+TYPES=${TYPES:-${COVER:+f32 f64}} instance trellis steps "$one" --dim K=3
 instance atlas tile "$one" --dim N=6 --set clamps=exact
 instance hebbian tile "$one" --dim N=6 --set feature=fourier
 instance lattice steps "$one" --dim N=6 --dim M=3 --set write=similarity

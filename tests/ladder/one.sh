@@ -18,6 +18,10 @@ elsewhere=' gpu:[^ ]*' # sizes for a GPU, which the emulator leaves out (matrix.
 [[ $BACKEND != cuda ]] || elsewhere='gpu:'
 read -r _ cell sizes < <(grep -E "^$name " "$list" | sed "s/$elsewhere//g")
 as=${AS:-$BACKEND} log=$dir/log${AS:+.$AS}
+# A type of every setting goes without AddressSanitizer (prepare.sh).
+if [[ $BACKEND == emulated ]] && grep -qxF "$name" "$1/plain" 2>/dev/null; then
+    export EMU_SANITIZE=0 EMU_HEADER=$objects/plain/header
+fi
 cc=${CC:-cc}
 
 compile() { # target, source, command...
@@ -39,6 +43,24 @@ is_large() {
         ((size[0] * size[1] * largest * largest < 1000000)) || return 0
     done
     return 1
+}
+
+# OBJECT COMMAND...: an object of the reference. Its text hangs on no schedule and seldom on a type: what is
+# compiled with the same command for one instance is there for all that come after it.
+reference() {
+    local pool=$objects/references object=$1 source=$dir/${cell}_ref.c key
+    shift
+    if [[ $BACKEND != emulated ]]; then
+        compile "$object" "$source" "$@" -c "$source" -o "$object"
+        return
+    fi
+    mkdir -p "$pool"
+    key=$({ echo "${*//"$dir"/.}"; cat "$source"; } | sha256sum)
+    key=$pool/${key%% *}.o
+    if [[ ! $key -nt $objects/stamp ]]; then
+        "$@" -c "$source" -o "$key.$$" >>"$log" 2>&1 && mv "$key.$$" "$key" || return 1
+    fi
+    ln -f "$key" "$object"
 }
 
 kernels() {
@@ -72,15 +94,15 @@ build() {
     host=$dir/host${cpu:+.cpu}.o
     compile "$host" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC ${cpu:+-DCELL_CPU} -I"$root/runtime" -I"$dir" \
         -c "$dir/$cell.c" -o "$host" || return 1
-    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$reference -fPIC -DCELL_REAL=double \
-        -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
+    reference "$dir/reference.o" $cc -std=c11 -O$reference -fPIC -DCELL_REAL=double -I"$root/runtime" \
+        -I"$dir" || return 1
     local rough=
     for part in forward backward step reserve_bytes real_bytes; do
         rough+=" -D${cell}_ref_$part=ladder_rough_$part"
     done
     # shellcheck disable=SC2086
-    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=float $rough -include cell_rough.h \
-        -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/rough.o" || return 1
+    reference "$dir/rough.o" $cc -std=c11 -O$level -fPIC -DCELL_REAL=float $rough -include cell_rough.h \
+        -I"$root/runtime" -I"$dir" || return 1
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done

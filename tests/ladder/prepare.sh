@@ -4,6 +4,9 @@
 # path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
 # Those that cpu_takes names have kernels for the CPU beside. What does not compile is reported, and the exit
 # code is 1.
+# With COVER=1, and without ONLY, only those that cover.awk chooses are there, and DIR/plain names those
+# whose kernels go without AddressSanitizer: every second one of those that have schedule, type, and options
+# of time in common.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -12,7 +15,14 @@ cellc=${CELLC:-$root/build/cellc}
 mkdir -p "$dir"
 : >"$dir/list"
 failed=0
-declare -A taken
+declare -A taken in_turn
+choose=(cat)
+[[ -z ${COVER:-} ]] || choose=(sed 's/|[^|]*$//')
+rm -f "$dir/plain"
+if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
+    choose=(awk -f "$here/cover.awk")
+    : >"$dir/plain"
+fi
 # Whether the instance of a line also runs on the backend `cpu`, whose plan hangs on no schedule. CPU: all (where
 # FULL is set), once for all lines of the same spec, options and sizes; some, each spec in f32 and in one other
 # type; none.
@@ -69,5 +79,9 @@ while read -r line; do
     done
     rm -rf "$new"
     echo "$name $spec ${line##* | }" >>"$dir/list"
-done < <(bash "${MATRIX:-$here/matrix.sh}")
+    if [[ -e $dir/plain ]]; then
+        key=$(grep -oE -- '--(schedule [a-z]+|dtype [a-z0-9]+|reverse|lengths|packed)' <<<"$options")
+        ((in_turn[$key] = 1 - ${in_turn[$key]:-0})) || echo "$name" >>"$dir/plain"
+    fi
+done < <(bash "${MATRIX:-$here/matrix.sh}" | "${choose[@]}")
 exit $failed

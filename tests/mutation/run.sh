@@ -224,6 +224,7 @@ with_and_without "$(shared)" |
         >"$work/results"
 
 sanitize="-fsanitize=address,undefined"
+export EMU_SHARED=$build/tests/emulator_lib
 if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/probe" - 2>/dev/null; then
     for common in common sanitized; do
         EMU_SANITIZE=$([[ $common == common ]] && echo 0 || echo 1) bash tests/emulator/build.sh lib "$work/$common" ||
