@@ -409,7 +409,7 @@ class Layer(torch.nn.Module):
             q, k = (t.repeat_interleave(self.num_v_heads // self.num_heads, -2) for t in (q, k))
         return q, k, v.unflatten(-1, (self.num_v_heads, -1))
 
-    def reset_rates(self, slowest, fastest=16.0):
+    def reset_rates(self, slowest, fastest):
         """exp(A_log) evenly from `slowest` to `fastest`, softplus of dt_bias from 0.001 to 0.1 evenly on a scale of
         logarithms."""
         with torch.no_grad():
@@ -529,9 +529,13 @@ class GatedDeltaNet(Layer):
             self.linear(made, g=values)
         self.o_norm = Norm(self.head_v_dim, norm_eps, **made)
         self.o_proj = torch.nn.Linear(values, hidden_size, bias=False, **made)
-        self.reset_rates(0.0)
+        self.reset_decays()
         self.recurrence_with(GATED_DELTA, dtype, "rates", "same", N=head_dim, V=self.head_v_dim,
                              strength=2 if allow_neg_eigval else 1)
+
+    def reset_decays(self):
+        """Rates from 0 to 16, and softplus of dt_bias from 0.001 to 0.1 evenly on a scale of logarithms."""
+        self.reset_rates(0.0, 16.0)
 
     def norm(self, *given):
         return self.o_norm(*given)
@@ -572,9 +576,13 @@ class KimiDeltaAttention(Layer):
         self.o_norm = Norm(size, norm_eps, activation=torch.sigmoid, **made)
         self.o_proj = torch.nn.Linear(values, hidden_size, bias=False, **made)
         self.use_gate, self.fused = True, True
-        self.reset_rates(1.0, 1.0 if safe_gate else 16.0)
+        self.reset_decays()
         bound = {} if lower_bound is None else {"gate": "bounded", "least": lower_bound}
         self.recurrence_with(KDA, dtype, "rates", "same", N=head_dim, V=size, strength=2 if allow_neg_eigval else 1, **bound)
+
+    def reset_decays(self):
+        """As of GatedDeltaNet, with rates from 1 to 16, and with a safe gate all 1."""
+        self.reset_rates(1.0, 1.0 if self.safe_gate else 16.0)
 
     def norm(self, *given):
         return self.o_norm(*given)

@@ -14,6 +14,7 @@ from .names import there_is
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
                "c128": "complex128"}
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+NUMBERS = ("float32", "bfloat16", "float16", "float64")            # what codes may be made of
 INTEGERS = ("int64", "int16", "int8", "uint8", "uint16", "uint32", "uint64")        # tokens are int64 in NumPy
 
 
@@ -24,6 +25,7 @@ class Function(Instance):
     made_with = "params = {}.init"
     example_made, example_call = "params = {}.init({})", "y, state = {0}{1}(params, {2})"
     xp, dtypes = None, {}
+    encodes_in_run = False              # numbers in place of codes are encoded by `run`, below gradients, or else by `take`
 
     def __init__(self, built):
         super().__init__(built)
@@ -59,7 +61,7 @@ class Function(Instance):
         known = sizes.finish()
         if step:
             arrays = [a[:, None] if a is not None and d.timed and not d.packed else a for d, a in zip(m.given, arrays)]
-        return arrays, m.list_sizes(known)
+        return self.with_scales(arrays, m.list_sizes(known)), m.list_sizes(known)
 
     def longer(self, array, room):
         return self.xp.pad(array, [(0, 0), (0, room - array.shape[1])] + [(0, 0)] * (array.ndim - 2))
@@ -70,13 +72,14 @@ class Function(Instance):
             raise TypeMismatch(f"{m.name}: params are a {type(params).__name__}; wanted a dict of "
                                f"{self.listed(m.params)}")
         wanted = [t.name for t in m.params]
-        missing = [name for name in wanted if name not in params]
+        scales = {self.manifest.given[k].name for _, k in m.codes}          # beside numbers they may be left out
+        missing = [name for name in wanted if name not in params and name not in scales]
         unknown = [name for name in params if name not in wanted]
         if missing or unknown:
             if unknown:
                 raise TypeMismatch(f"{m.name}: params are a dict: {there_is('param', unknown[0], wanted)}")
             raise TypeMismatch(f"{m.name}: {', '.join(missing)} is missing; wanted a dict of {self.listed(m.params)}")
-        return [params[name] for name in wanted]
+        return [params.get(name) for name in wanted]
 
     def dtype_of(self, declared):
         return self.xp.dtype(self.dtypes[declared.dtype])
@@ -84,7 +87,7 @@ class Function(Instance):
     def converted(self, declared, array):
         """In the type in which it is stored: params from another floating type, places from another integer."""
         if array is None:
-            if declared.kind != "state":
+            if declared.kind != "state" and not (declared.scales and declared.kind == "param"):
                 raise TypeMismatch(f"{self.name}: {declared.name} is None; wanted an array")
             return None
         if not self.is_array(array):
@@ -93,8 +96,13 @@ class Function(Instance):
         if array.dtype.name == wanted.name:          # in any order of bytes
             return array
         if declared.dtype in CODES:
+            own = self.xp.dtype(self.dtypes[self.manifest.dtype])
+            if array.dtype.name == own.name:
+                return array
+            if declared.kind == "param" and array.dtype.name in NUMBERS:
+                return array.astype(own)
             raise TypeMismatch(f"{self.name}: {declared.name} is {array.dtype.name}; this instance stores it as {wanted.name} "
-                               f"beside {declared.name}_scale: give the numbers divided by their scales, rounded to that type")
+                               f"beside {declared.name}_scale: give codes of that type, or numbers of {own.name}")
         kinds = {array.dtype.kind, wanted.kind} - {"V"}          # V: bfloat16, as ml_dtypes has it
         if declared.kind == "param" and kinds <= {"f"} or declared.kind == "param" and kinds <= {"c"}:
             return array.astype(wanted)
@@ -112,6 +120,68 @@ class Function(Instance):
             if not -1 << 31 <= int(extreme) < 1 << 31:
                 raise TypeMismatch(beyond_int32(f"{self.name}: {declared.name}", int(extreme)))
         return array.astype("int32")
+
+    # ---- numbers of 8 bits
+
+    def is_codes(self, declared, array):
+        return array.dtype.name == self.dtype_of(declared).name
+
+    def with_scales(self, arrays, sizes):
+        """The arrays of a call, where codes or numbers are given for what is stored in 8 bits."""
+        arrays = list(arrays)
+        for at, scales in self.manifest.codes:
+            t, scale = self.manifest.given[at], self.manifest.given[scales]
+            if self.is_codes(t, arrays[at]):
+                if arrays[scales] is None:
+                    raise TypeMismatch(f"{self.name}: {scale.name} is missing; {t.name} is given as {arrays[at].dtype.name}, which "
+                                       "stands beside it")
+            elif self.encodes_in_run and arrays[scales] is None:            # so that shapes and types are those of every call
+                arrays[scales] = self.xp.ones(self.shape(scale, sizes), self.dtype_of(scale))
+        return arrays if self.encodes_in_run else self.as_codes(arrays, sizes)
+
+    def as_codes(self, arrays, sizes):
+        """The arrays as the library takes them: codes and scales of what comes as numbers."""
+        arrays = list(arrays)
+        for at, scales in self.manifest.codes:
+            t, scale = self.manifest.given[at], self.manifest.given[scales]
+            if not self.is_codes(t, arrays[at]):
+                arrays[at], arrays[scales] = self.encoded(t, arrays[at], self.shape(scale, sizes), self.dtype_of(scale))
+        return arrays
+
+    def coded_params(self, params):
+        """[(a param of 8 bits, its array, its scales, the shape that these have)]"""
+        m = self.manifest
+        arrays = {t.name: self.converted(t, a) for t, a in zip(m.params, self.param_list(params))}
+        sizes = Sizes(m, {name: int(name != m.first) for name in m.sizes if name not in self.needs_sizes()}, "the call")
+        for t in m.params:
+            if arrays[t.name] is not None:
+                sizes.take(t, arrays[t.name].shape)
+        known = m.list_sizes(sizes.finish())
+        pairs = [(m.given[at], m.given[scales]) for at, scales in m.codes]
+        return [(t, arrays[t.name], scale, arrays[scale.name], self.shape(scale, known)) for t, scale in pairs if t.kind == "param"]
+
+    def encode(self, params):
+        """The dict with codes and scales in place of params that are stored in 8 bits and are numbers here."""
+        found = dict(params)
+        for t, array, scale, _, shape in self.coded_params(params):
+            if not self.is_codes(t, array):
+                found[t.name], found[scale.name] = self.encoded(t, array, shape, self.dtype_of(scale))
+        return found
+
+    def decode(self, params):
+        """The dict with numbers in place of codes and their scales: what a call computes with."""
+        found = dict(params)
+        for t, array, scale, scales, shape in self.coded_params(params):
+            found.pop(scale.name, None)
+            if not self.is_codes(t, array):
+                continue
+            if scales is None:
+                raise TypeMismatch(f"{self.name}: {scale.name} is missing; {t.name} is given as {array.dtype.name}, which stands "
+                                   "beside it")
+            value = array.astype("float32")
+            value = (value.reshape(*shape, -1) * scales[..., None]).reshape(array.shape) if shape and array.size else value * scales
+            found[t.name] = value.astype(self.xp.dtype(self.dtypes[self.manifest.dtype]))
+        return found
 
     # ---- what it gives
 
@@ -175,13 +245,17 @@ class Function(Instance):
                 found[t.name], found[scale.name] = self.encoded(t, found[t.name], shape, self.dtype_of(scale))
         return found
 
+    @staticmethod
+    def quotient(array, by):
+        return array / by
+
     def encoded(self, declared, value, shape, kind):
         """(codes, scales): a scale is the largest magnitude of its numbers divided by the type's largest number."""
-        xp = self.xp
-        size = xp.abs(value).reshape(*shape, -1) if shape else xp.abs(value).reshape(-1)
-        most = size.max(-1) if value.size else xp.zeros(shape)
-        scales = xp.where(most == 0, 1, xp.maximum(most / LARGEST[declared.dtype], 2.0 ** -126)).astype(kind)
-        apart = value.reshape(*shape, -1) / scales[..., None] if shape else value / scales
+        xp, value = self.xp, value.astype("float32")
+        apart = value.reshape(*shape, value.shape[-1] // max(shape[-1], 1)) if shape else value.reshape(-1)
+        most = xp.abs(apart).max(-1) if value.size else xp.zeros(shape)
+        scales = xp.where(most == 0, 1, xp.maximum(self.quotient(most, LARGEST[declared.dtype]), 2.0 ** -126)).astype(kind)
+        apart = self.quotient(apart, scales[..., None] if shape else scales)
         codes = xp.clip(apart, -LARGEST[declared.dtype], LARGEST[declared.dtype]).astype(self.dtype_of(declared))
         return codes.reshape(value.shape), scales
 

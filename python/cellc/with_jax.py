@@ -187,6 +187,7 @@ def codes():
 class JaxCell(Function):
     framework = "jax"
     xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16", **codes()}
+    encodes_in_run = True
     made_first, made_keywords = ["key"], ("self", "sizes", "key")
     args_before, example_first = ["key: of jax.random"], ["jax.random.key(0)"]
 
@@ -214,6 +215,12 @@ class JaxCell(Function):
     @staticmethod
     def is_array(value):
         return isinstance(value, (jax.Array, numpy.ndarray))
+
+    @staticmethod
+    def quotient(array, by):
+        """Where many numbers are divided by one, XLA multiplies by its reciprocal, which is rounded: codes would be others than
+        PyTorch's and C's."""
+        return array / jax.lax.optimization_barrier(jax.numpy.broadcast_to(jax.numpy.asarray(by, array.dtype), array.shape))
 
     def converted(self, declared, array):
         if isinstance(array, numpy.ndarray):
@@ -310,7 +317,8 @@ class JaxCell(Function):
 
     def keep(self, call, arrays):
         """run_saving and what backward needs. What it gives may be differentiated again, as far as results go."""
-        wanted = Wanted(a is not None and a.perturbed and t.gradient and t.dtype not in CODES for t, a in zip(self.manifest.given, arrays))
+        wanted = Wanted(a is not None and a.perturbed and t.gradient and not (t.dtype in CODES and self.is_codes(t, a.value))
+                        for t, a in zip(self.manifest.given, arrays))
         arrays = tuple(a if a is None else a.value for a in arrays)
         made = self.bind(self.saving, call, arrays)
         return tuple(made), (arrays, made[-1], wanted)
@@ -365,6 +373,8 @@ class JaxCell(Function):
         """The arrays that were made. `reserve` is "-" for none, "a" where it is given, or what it shall be."""
         kept_new = [] if isinstance(reserve, str) else [reserve]
         sizes, budget = self.split_sizes(sizes)
+        count = len(self.manifest.given)
+        arrays = [*self.as_codes(arrays[:count], sizes), *arrays[count:]]
         way = way if budget is None or reserve == "-" else way + " again"
         layout = "".join(["-" if a is None else "a" for a in arrays] + ["-" if r is None else "r" for r in made])
         layout += "r" if kept_new else reserve

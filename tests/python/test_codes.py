@@ -3,6 +3,7 @@ codes stand for."""
 
 import copy
 import io
+import re
 
 import numpy
 import pytest
@@ -170,8 +171,141 @@ def test_numpy(cells):
         numpy.testing.assert_allclose(got.params[name], expected.params[name], rtol=0,
                                       atol=2e-6 * numpy.abs(expected.params[name]).max())
     numpy.testing.assert_allclose(got.inputs[0], expected.inputs[0], rtol=0, atol=2e-6 * numpy.abs(expected.inputs[0]).max())
-    with pytest.raises(cellc.TypeMismatch, match="W is float32; this instance stores it as float8_e4m3fn beside W_scale"):
-        coded({**params, "W": values["W"]}, x, z)
+    with pytest.raises(cellc.TypeMismatch, match="W is int32; this instance stores it as float8_e4m3fn beside W_scale: give codes of "
+                                                 "that type, or numbers of float32"):
+        coded({**params, "W": values["W"].astype("int32")}, x, z)
+    with pytest.raises(cellc.TypeMismatch, match="x is float64; this instance stores it as float8_e4m3fn"):
+        coded(params, x.astype("float64"), z)
+    del params["W_scale"]
+    with pytest.raises(cellc.TypeMismatch, match="W_scale is missing; W is given as float8_e4m3fn, which stands beside it"):
+        coded(params, x, z)
+    with pytest.raises(cellc.TypeMismatch, match="W_scale is missing"):
+        coded.decode(params)
+
+
+def functions(framework):
+    """(the coded cell, the plain one, an array of numbers made here, the type of a result)"""
+    make = numpy.asarray
+    if framework == "jax":
+        make = pytest.importorskip("jax").numpy.asarray
+    else:
+        pytest.importorskip("ml_dtypes")
+    return cellc.load(SPEC, framework=framework), cellc.load(PLAIN, framework=framework), make
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_functions_encode_numbers(framework):
+    """encode makes the codes that PyTorch's encode makes; a call with numbers is the call with their codes, to the bit."""
+    coded, plain, make = functions(framework)
+    torch.manual_seed(7)
+    numbers = {"W": torch.randn(7, 64), "R": torch.randn(7, 7), "b": torch.randn(7)}
+    numbers["W"][3], numbers["W"][5, :32] = 0, numbers["W"][5, :32] * 1e-30
+    x, z = torch.randn(2, 5, 64), torch.randn(2, 5, 7)
+    params = {name: make(t.numpy()) for name, t in numbers.items()}
+    codes = coded.encode({**params, "x_scale": make(numpy.float32(cellc.encode(x)[1]))})
+    for name, kind, block in (("W", "e4m3", 32), ("R", "e5m2", 0)):
+        want, scale = cellc.encode(numbers[name], kind, block)
+        assert (numpy.asarray(codes[name]).view("uint8") == want.view(torch.uint8).numpy()).all()
+        assert (numpy.asarray(codes[name + "_scale"]) == scale.numpy()).all()
+    if framework == "jax":
+        import jax
+        traced = jax.jit(coded.encode)(params)
+        assert all(numpy.asarray(traced[name]).tobytes() == numpy.asarray(codes[name]).tobytes() for name in traced)
+    values = coded.decode(codes)
+    assert sorted(values) == ["R", "W", "b", "x_scale"] and values["W"].dtype == "float32"
+    assert (numpy.asarray(values["W"]) == cellc.decode(*cellc.encode(numbers["W"], "e4m3", 32)).numpy()).all()
+    again = coded.encode(coded.encode(codes))
+    assert all((numpy.asarray(again[name]) == numpy.asarray(codes[name])).all() for name in codes)
+    x_codes = make(cellc.encode(x)[0].float().numpy()).astype(codes["W"].dtype)
+    y, state = coded(params, make(x.numpy()), make(z.numpy()))
+    want, last = coded(codes, x_codes, make(z.numpy()))
+    assert (numpy.asarray(y) == numpy.asarray(want)).all() and (numpy.asarray(state[0]) == numpy.asarray(last[0])).all()
+    first, _ = coded.step(params, make(x.numpy())[:, 0], make(z.numpy())[:, 0])
+    numpy.testing.assert_allclose(first, plain.step({name: values[name] for name in "WRb"}, make(
+        cellc.decode(*cellc.encode(x[:, 0])).numpy()), make(z.numpy())[:, 0])[0], rtol=0, atol=2e-6)
+
+
+def straight(params, x, z, weights):
+    """In PyTorch, step by step: y, and gradients of what codes stand for."""
+    W, R, x = (cellc.decode(*cellc.encode(t, kind, block)).requires_grad_() for t, kind, block in (
+        (params["W"], "e4m3", 32), (params["R"], "e5m2", 0), (x, "e4m3", 0)))
+    b, h, rows = params["b"].clone().requires_grad_(), torch.zeros(x.shape[0], 7), []
+    for t in range(x.shape[1]):
+        h = torch.tanh(x[:, t] @ W.T + h @ R.T + b + z[:, t])
+        rows.append(h)
+    y = torch.stack(rows, 1)
+    return y, torch.autograd.grad((y * weights).sum(), [W, R, b, x])
+
+
+@pytest.mark.parametrize("reserve", [None, "least", "between"])
+@pytest.mark.parametrize("framework", ["torch", "numpy", "jax", "jax jit"])
+def test_gradients_of_numbers(framework, reserve):
+    """Numbers get the gradients of what their codes stand for, computed again in pieces or not."""
+    torch.manual_seed(8)
+    params = {"W": torch.randn(7, 64) / 8, "R": torch.randn(7, 7) / 3, "b": torch.randn(7)}
+    x, z, weights = torch.randn(2, 40, 64), torch.randn(2, 40, 7), torch.randn(2, 40, 7)
+    want = straight(params, x, z, weights)
+    budget = {None: {}, "least": {"reserve": None}, "between": {"reserve": None}}[reserve]
+    if framework == "torch":
+        cell = cellc.load(SPEC, cuda=False)(D=64, H=7)
+        for name, value in params.items():
+            cell.get_parameter(name).data = value.clone()
+        leaf = x.clone().requires_grad_()
+        call = lambda **more: cell(leaf, z, **more)[0]
+    else:
+        coded, _, make = functions(framework.split()[0])
+        arrays = {name: make(t.numpy()) for name, t in params.items()}, make(x.numpy()), make(z.numpy())
+        call = lambda **more: coded.vjp(*arrays, **more) if framework == "numpy" else pull_of_jax(coded, arrays, framework, **more)
+    if budget:
+        with pytest.raises(cellc.ShapeError) as error:
+            call(reserve=1)
+        words = re.search(r"the least is (\d+), and with (\d+)", str(error.value))
+        least, whole = int(words[1]), int(words[2])
+        assert least < whole
+        budget["reserve"] = least if reserve == "least" else (least + whole) // 2
+    made = call(**budget)
+    if framework == "torch":
+        got = made, torch.autograd.grad((made * weights).sum(), [*(cell.get_parameter(name) for name in "WRb"), leaf])
+    elif framework == "numpy":
+        pulled = made[2](weights.numpy())
+        got = made[0], [*(pulled.params[name] for name in "WRb"), pulled.inputs[0]]
+    else:
+        y, pull = made
+        by_params, by_x = pull(make(weights.numpy()))
+        assert sorted(by_params) == ["R", "W", "b"]
+        got = y, [*(by_params[name] for name in "WRb"), by_x]
+    for one, other in zip([got[0], *got[1]], [want[0], *want[1]]):
+        close(torch.tensor(numpy.asarray(one.detach() if framework == "torch" else one)), other.detach(), 4e-6)
+
+
+def pull_of_jax(coded, arrays, framework, **more):
+    """(y, the gradients of params and x by a cotangent of y)"""
+    import jax
+    params, x, z = arrays
+    run = lambda params, x: coded(params, x, z, **more)[0]
+    return jax.vjp(jax.jit(run) if framework.endswith("jit") else run, params, x)
+
+
+def test_jax_trains_numbers_in_16_bits():
+    """Params of f32 beside a cell of bf16: rounded to bf16, then to codes; gradients come back in f32. Codes have none."""
+    jax = pytest.importorskip("jax")
+    cell = cellc.load("gru", framework="jax", dtype="bf16", dtype_of={"weight_ih": "e4m3_32", "x": "e4m3"})
+    params = cell.decode(cell.init(jax.random.key(0), D=32, H=8))
+    assert params["weight_ih"].dtype == "bfloat16" and "weight_ih_scale" not in params and "x_scale" in params
+    masters = {name: a.astype("float32") for name, a in params.items() if name != "x_scale"}
+    x = jax.random.normal(jax.random.key(1), (2, 5, 32)).astype("bfloat16")
+    loss = lambda params: (cell(params, x)[0].astype("float32") ** 2).sum()
+    before, grads = jax.jit(jax.value_and_grad(loss))(masters)
+    assert all(g.dtype == "float32" and float(abs(g).max()) > 0 for g in grads.values())
+    for _ in range(5):
+        masters = jax.tree.map(lambda p, g: p - 0.05 * g, masters, jax.grad(loss)(masters))
+    assert float(loss(masters)) < 0.8 * float(before)
+    codes = cell.encode(masters)
+    assert codes["weight_ih"].dtype == "float8_e4m3fn" and codes["weight_ih_scale"].shape == (24, 1)
+    assert float(cell({**codes, "x_scale": params["x_scale"]}, x)[0].astype("float32").sum()) == float(
+        cell(masters, x)[0].astype("float32").sum())
+    mapped = jax.vmap(lambda x: cell(masters, x)[0])(x[:, None])
+    assert bool((mapped[:, 0] == jax.numpy.stack([cell(masters, row[None])[0][0] for row in x])).all())
 
 
 def test_jax():

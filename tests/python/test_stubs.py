@@ -69,7 +69,7 @@ def test_classes(stub):
         for method in functions(node.body):
             if (node.name, method.name) == ("Instance", "__getattr__"):
                 continue
-            if method.name == "__call__" and node.name in ("Cell", "LSTM", "GRU", "Block", "Layer"):     # nn.Module's: forward
+            if method.name == "__call__" and node.name in ("Cell", "LSTM", "GRU", "Block", "Layer", "Bounded"):     # nn.Module's: forward
                 assert parameters(method) == parameters(next(f for f in functions(node.body) if f.name == "forward"))
                 continue
             found = inspect.unwrap(inspect.getattr_static(there, method.name))
