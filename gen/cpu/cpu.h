@@ -23,7 +23,7 @@ typedef struct CpuKernel {
  * number: a sum waits for the one before it, so that four vectors take as long as one. PIECE: elements of a
  * row that are an item at most; STRAND: where steps go by pieces of rows. ROWS: rows of single elements that
  * are one item. COLUMNS: of a piece of sums over rows; PAGE: where these are few. TABLES: of a kernel at
- * most. */
+ * most. SIDE: rows of a block (cpu_block.c). */
 enum {
     CPU_LANES = 16,
     CPU_MANY_LANES = 64,
@@ -33,7 +33,8 @@ enum {
     CPU_ROWS = 256,
     CPU_COLUMNS = 256,
     CPU_PAGE = 1024,
-    CPU_TABLES = 16
+    CPU_TABLES = 16,
+    CPU_SIDE = 64
 };
 
 /* The kernels of a MAP, ROW, COLUMN or SCATTER group, and of a walk: prints them, and fills what their
@@ -99,13 +100,38 @@ void cpu_add_sums(Code *x, const CpuSums *s, const KirExpr *here);
 const Formula *cpu_chunks(Plan *p, const Group *sums);
 
 /* cpu_held.c: decides which values along a row of a ROW group lie in scratch memory (Code.held), and which
- * functions there. loop: per array of the group, in whose loop it is. Gives the bytes of scratch memory for
- * them and for what cpu_close_lanes takes; NULL: none is held. */
-const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, CpuTables *tables);
+ * functions there. loop: per array of the group, in whose loop it is; side: rows go side by side. Gives the
+ * bytes of scratch memory for them and for what cpu_close_lanes takes; NULL: none is held. */
+const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, bool side, CpuTables *tables);
+/* Does an expression cost as much as what is worth holding? */
+bool cpu_is_costly(const Code *x, NodeId id);
 /* In front of the items; and in an item, for those of another row than the item before: from here on
  * expressions read them (Code.table). */
 void cpu_begin_tables(Code *x, CpuTables *tables);
 void cpu_fill_tables(Code *x, const CpuTables *tables, const KirExpr *row);
+
+/* cpu_row.c: arrays of a ROW group that share a loop: reductions, and what is pointwise along the row; the
+ * latter takes sums over rows along where it is the group's last (NULL: there are none). */
+typedef struct CpuRun {
+    const NodeId *ids;
+    int n;
+} CpuRun;
+bool cpu_shares_loop(const Code *x, int first, int other); /* places in the group */
+void cpu_reductions(Code *x, CpuRun run, int row_axes, Named *kept, const Formula **scratch);
+void cpu_vectors(Code *x, CpuRun run, CpuSums *sums, const Formula **scratch);
+/* An array for partial sums of a reduction, or what it begins with; and the terms at the indices in scope,
+ * into element `lane` of each. */
+const KirExpr *cpu_sum_array(Code *x, NodeId id, const char *name, const KirExpr *width);
+void cpu_terms(Code *x, CpuRun run, int row_axes, const KirExpr *const *sums, const KirExpr *lane);
+/* Makes the scratch memory hold what a loop over that many elements takes of it (cpu_close_lanes). */
+void cpu_scratch_of_row(const Code *x, const Poly *extent, const Formula **scratch);
+
+/* cpu_block.c: how rows of a ROW group go side by side; NULL: each alone. */
+typedef struct CpuBlocks CpuBlocks;
+CpuBlocks *cpu_blocks(Code *x, int row_axes);
+/* The loop over the items, each a block; and how many blocks there are of a row of code_split_row. */
+void cpu_block_rows(Code *x, CpuBlocks *b, const Formula **scratch);
+const Formula *cpu_block_items(Code *x, int row_axes);
 
 /* cpu_hoist.c: what is the same for all turns of a loop over neighbours, once in front of it. */
 void cpu_hoist(Code *x);

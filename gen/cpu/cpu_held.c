@@ -14,6 +14,7 @@ enum { COSTS = 8, ROUND = 16 };
 typedef struct Holder {
     Code *code;
     int row_axes;
+    bool side; /* rows go side by side (cpu_block.c): loops run along their last axis too */
     bool *seen; /* per place in the group: the loop in question needs it */
 } Holder;
 
@@ -56,6 +57,12 @@ static int cost(const Holder *h, NodeId id)
     for (int i = 0; n.kind == N_MAP && i < n.nargs && sum < COSTS; i++)
         sum += cost(h, n.args[i]);
     return sum;
+}
+
+bool cpu_is_costly(const Code *x, NodeId id)
+{
+    Holder h = { .code = (Code *)x };
+    return cost(&h, id) >= COSTS;
 }
 
 /* How many loops of the group compute each of its values; of `loop`, per place in the group, which it is. */
@@ -125,6 +132,8 @@ static Extents extents_of(const Holder *h)
         else if (k_node(x->k, id)->naxes > h->row_axes)
             add_extent(&e, row_of(x, id, h->row_axes));
     }
+    if (h->side)
+        add_extent(&e, row_of(x, g->arrays.data[0], h->row_axes - 1));
     return e;
 }
 
@@ -254,10 +263,10 @@ void cpu_fill_tables(Code *x, const CpuTables *tables, const KirExpr *row)
 
 /* ---- */
 
-const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, CpuTables *tables)
+const Formula *cpu_hold_rows(Code *x, int row_axes, const int *loop, bool side, CpuTables *tables)
 {
     const Group *g = x->k->g;
-    Holder h = { .code = x, .row_axes = row_axes };
+    Holder h = { .code = x, .row_axes = row_axes, .side = side };
     Layout l = { NULL, NULL };
     int *loops = loops_that_need(&h, loop);
     x->held = arena_alloc(x->kir->arena, sizeof *x->held * (size_t)x->values);

@@ -1,11 +1,13 @@
 /* cpu_hoist.c: what is the same for all turns of a loop over neighbours, once in front of it. In comes a
- * kernel as it was built; out goes the same with such parts of its expressions as locals: reads of one number
- * of the row, roots, quotients. A quotient by a number that is the same for all becomes a product with its
- * reciprocal, as on the GPU (code_hoist). A compiler does neither: it does not know that what the loop stores
- * lies elsewhere, and must round each quotient. What is read where numbers choose (a cotangent of 0 stays 0,
- * whatever the slope is) is read in each turn. What stands under a condition on places is moved where it
- * reads no memory, else with its condition. A function of the neighbour alone, in a loop over rows (as of a
- * param whose gradient is summed there), is computed for all neighbours in front of the rows. */
+ * kernel as it was built; out goes the same with such parts of its expressions as locals: reads of one
+ * number of the row, roots, quotients. A quotient by a number that is the same for all becomes a product
+ * with its reciprocal, as on the GPU (code_hoist). A compiler does neither: it does not know that what the
+ * loop stores lies elsewhere, and must round each quotient. What is read where numbers choose (a cotangent
+ * of 0 stays 0, whatever the slope is) is read in each turn. What stands under a condition on places is
+ * moved where it reads no memory, else with its condition. A function of the neighbour alone, in a loop
+ * over rows (as of a param whose gradient is summed there), is computed for all neighbours in front of the
+ * rows. A function that is the same for all turns of another loop stands in front of that, and one that is
+ * the same for all items of a row is computed for the first of them. */
 #include <string.h>
 
 #include "cpu.h"
@@ -376,19 +378,105 @@ static bool is_over_neighbours(const KirStmt *s)
     return any;
 }
 
-static void hoist(Code *x, const Places *places, KirBlock *b)
+/* ---- loops around those */
+
+static bool is_costly_number(const KirStmt *s)
+{
+    return s->kind == KI_LET && kir_is_real(s->var->type.of) && s->var->type.space == KS_VALUE &&
+           has_function(s->x[0]);
+}
+
+/* Functions that are the same in all turns of another loop stand in front of it. */
+static void move_functions(Code *x, const Places *places, KirStmt *loop, KirBlock *front)
+{
+    Neighbours l = { .code = x };
+    KirBlock all = { 0 };
+    vec_push(x->kir->arena, &l.inside, loop->var);
+    kir_each(&loop->body, note, &(Noting){ &l, places });
+    for (int i = 0; i < loop->body.len; i++) {
+        KirStmt *s = loop->body.data[i];
+        const bool goes = is_costly_number(s) && !varies(&l, s->x[0]);
+        vec_push(x->kir->arena, goes ? front : &all, s);
+        if (goes)
+            forget(&l.inside, s->var);
+    }
+    loop->body = all;
+}
+
+/* What the local is, computed where the row is not the last one. */
+static KirStmt *once(Code *x, const KirExpr *last, KirStmt *let)
+{
+    Kir *k = x->kir;
+    KirBlock block = { 0 };
+    KirBlock *outer = kir_enter(k, &block);
+    KirOpen other = kir_if(k, code_binary(x, KB_NE, last, x->of_row));
+    kir_assign(k, kir_var(k, let->var), let->x[0]);
+    kir_close(k, other);
+    kir_enter(k, outer);
+    return block.data[0];
+}
+
+/* Is the row's number declared by one of these statements? */
+static bool names_row(const Code *x, const KirBlock *b)
+{
+    bool any = false;
+    for (int i = 0; i < b->len && x->of_row; i++)
+        any |= b->data[i]->kind == KI_LET && x->of_row->kind == KX_VAR && b->data[i]->var == x->of_row->var;
+    return any;
+}
+
+/* Functions that are the same for all items of a row are computed for the first of these: what is computed is
+ * kept for the items behind it, beside the row's number. */
+static void once_a_row(Code *x, const Places *places, KirStmt *items, KirBlock *front)
+{
+    Kir *k = x->kir;
+    Neighbours l = { .code = x };
+    const KirExpr *last = NULL;
+    if (!names_row(x, &items->body))
+        return;
+    vec_push(k->arena, &l.inside, items->var);
+    kir_each(&items->body, note, &(Noting){ &l, places });
+    forget(&l.inside, x->of_row->var);
+    for (int i = 0; i < items->body.len; i++) {
+        KirStmt *s = items->body.data[i];
+        if (s->kind != KI_LET || s->var == x->of_row->var || varies(&l, s->x[0]))
+            continue;
+        forget(&l.inside, s->var);
+        if (!is_costly_number(s))
+            continue;
+        KirBlock *outer = kir_enter(k, front);
+        if (!last)
+            last = kir_mutable(k, names_fresh(&x->k->locals, "last_row"), KT_I64, code_int(x, -1));
+        s->var->changes = true;
+        kir_add(k, (KirStmt){ .kind = KI_VAR, .var = s->var, .x = { kir_real(k, s->var->type.of, 0) } });
+        kir_enter(k, outer);
+        items->body.data[i] = once(x, last, s);
+    }
+    if (!last)
+        return;
+    KirBlock *outer = kir_enter(k, &items->body);
+    kir_assign(k, last, x->of_row);
+    kir_enter(k, outer);
+}
+
+static void hoist(Code *x, const Places *places, KirBlock *b, int depth)
 {
     KirBlock all = { 0 };
     for (int i = 0; i < b->len; i++) {
         KirStmt *s = b->data[i];
-        if (s->kind == KI_FOR && is_over_neighbours(s)) {
+        const bool neighbours = s->kind == KI_FOR && is_over_neighbours(s);
+        if (neighbours) {
             Neighbours l = { .code = x, .front = &all };
             vec_push(x->kir->arena, &l.inside, s->var);
             kir_each(&s->body, note, &(Noting){ &l, places });
             move_out(&l, &s->body);
         }
-        hoist(x, places, &s->body);
-        hoist(x, places, &s->other);
+        hoist(x, places, &s->body, depth + 1);
+        hoist(x, places, &s->other, depth + 1);
+        if (s->kind == KI_FOR && !neighbours && depth > 0)
+            move_functions(x, places, s, &all);
+        if (s->kind == KI_FOR && depth == 0)
+            once_a_row(x, places, s, &all);
         vec_push(x->kir->arena, &all, s);
     }
     *b = all;
@@ -399,5 +487,5 @@ void cpu_hoist(Code *x)
     Places places = { .arena = x->kir->arena };
     kir_each(&x->head, note_place, &places);
     kir_each(&x->body, note_place, &places);
-    hoist(x, &places, &x->body);
+    hoist(x, &places, &x->body, 0);
 }

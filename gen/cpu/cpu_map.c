@@ -61,6 +61,7 @@ static bool pieces(Code *x)
     const KirExpr *of_row = cpu_divide(x, "of_row", item, n, &piece);
     const KirExpr *row = cpu_divide(x, "row", of_row, outer, &element);
     code_split_row(x, row);
+    x->of_row = last ? row : NULL;
     if (last)
         code_split_element(x, axes, last, element, "i");
     if (!in_one_piece(g->axes[last], most)) {

@@ -7,10 +7,6 @@
 
 #include "cpu.h"
 
-typedef struct Run {
-    int begin, end;
-} Run;
-
 static Node reduction_of(const Code *x, NodeId id)
 {
     return *k_node(x->k, k_node(x->k, id)->args[0]);
@@ -47,7 +43,7 @@ static const char *whole_name(ReduceOp r)
 }
 
 /* Neither reads the other, and their axes are as long. */
-static bool shares_loop(const Code *x, int first, int other)
+bool cpu_shares_loop(const Code *x, int first, int other)
 {
     const Group *g = x->k->g;
     NodeId a = g->arrays.data[first], b = g->arrays.data[other];
@@ -64,17 +60,14 @@ static bool shares_loop(const Code *x, int first, int other)
     return true;
 }
 
-/* The terms of each reduction at these indices, into lane `lane`. */
-static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *lane)
+void cpu_terms(Code *x, CpuRun run, int row_axes, const KirExpr *const *sums, const KirExpr *lane)
 {
-    const Group *g = x->k->g;
-    NodeId first = g->arrays.data[range.begin];
-    Node r = reduction_of(x, first);
+    Node r = reduction_of(x, run.ids[0]);
     const KirExpr *own[64] = { NULL };
     for (int i = 0; i < r.nbound; i++)
         own[i] = x->index[r.bound[i]];
-    for (int k = range.begin; k < range.end; k++) {
-        NodeId id = g->arrays.data[k];
+    for (int k = 0; k < run.n; k++) {
+        NodeId id = run.ids[k];
         Node s = reduction_of(x, id);
         cpu_bind_axes(x, id, row_axes);
         for (int i = 0; i < s.nbound; i++)
@@ -82,7 +75,7 @@ static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
         code_comment(x, id);
         Named named = { 0 };
         const KirExpr *v = code_value(x, s.args[0], &named);
-        join(x, s.reduce, kir_element(x->kir, sums[k - range.begin], lane), v);
+        join(x, s.reduce, kir_element(x->kir, sums[k], lane), v);
         code_forget(x, &named);
     }
     for (int i = 0; i < r.nbound; i++) /* the others may have the same indices in another order */
@@ -90,10 +83,10 @@ static void terms(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
 }
 
 /* Some lanes, from index `base` on: all of them, or those that are left; true: they read scratch memory. */
-static bool lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, const KirExpr *base,
+static bool lanes(Code *x, CpuRun run, int row_axes, const KirExpr *const *sums, const KirExpr *base,
                   const KirExpr *n)
 {
-    Node r = reduction_of(x, x->k->g->arrays.data[range.begin]);
+    Node r = reduction_of(x, run.ids[0]);
     IndexId last = r.bound[r.nbound - 1];
     const char *name = x->k->p->m->indices.data[last].name;
     const KirExpr *lane;
@@ -102,11 +95,11 @@ static bool lanes(Code *x, Run range, int row_axes, const KirExpr *const *sums, 
     x->index[last] =
         code_let(x, names_fresh(&x->k->locals, k_text(x->k, "i_%s", name)), code_add(x, base, lane));
     const KirExpr *at = x->index[last];
-    terms(x, range, row_axes, sums, lane);
+    cpu_terms(x, run, row_axes, sums, lane);
     return cpu_close_lanes(x, loop, at);
 }
 
-static void scratch_of_row(const Code *x, const Poly *extent, const Formula **scratch)
+void cpu_scratch_of_row(const Code *x, const Poly *extent, const Formula **scratch)
 {
     Module *m = x->k->p->m;
     const Formula *bytes = formula_with(m, F_MUL, formula_size(m, extent), 8);
@@ -117,58 +110,57 @@ static void scratch_of_row(const Code *x, const Poly *extent, const Formula **sc
 static int reductions_end(const Code *x, int begin)
 {
     int end = begin + 1;
-    while (end < x->k->g->arrays.len && end - begin < 64 && shares_loop(x, begin, end))
+    while (end < x->k->g->arrays.len && end - begin < 64 && cpu_shares_loop(x, begin, end))
         end++;
     return end;
 }
 
-/* Reductions that share a loop; the next array's place. */
-static int reductions(Code *x, int begin, int row_axes, Named *kept, const Formula **scratch)
+const KirExpr *cpu_sum_array(Code *x, NodeId id, const char *name, const KirExpr *width)
 {
-    const Group *g = x->k->g;
-    NodeId first = g->arrays.data[begin];
-    Node r = reduction_of(x, first);
-    Run range = { begin, reductions_end(x, begin) };
+    const KirExpr *lane;
+    ReduceOp op = reduction_of(x, id).reduce;
+    bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
+    const KirExpr *sums = kir_array(x->kir, name, code_real(x), width, true);
+    if (zeros)
+        return sums;
+    KirOpen loop =
+        code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), width, code_int(x, 1), &lane);
+    kir_assign(x->kir, kir_element(x->kir, sums, lane), start(x, op));
+    kir_close(x->kir, loop);
+    return sums;
+}
+
+void cpu_reductions(Code *x, CpuRun run, int row_axes, Named *kept, const Formula **scratch)
+{
+    Node r = reduction_of(x, run.ids[0]);
     IndexId last = r.bound[r.nbound - 1];
     const int count = lanes_along(x->k->p->m->indices.data[last].extent);
     const KirTemplate of_count = { .value = count };
     const KirExpr *sums[64], *base, *width = code_int(x, count);
     KirOpen open[64];
-    for (int i = begin; i < range.end; i++) {
-        const KirExpr *lane;
-        ReduceOp op = reduction_of(x, g->arrays.data[i]).reduce;
-        bool zeros = op != R_MAX && op != R_MIN && op != R_PROD;
-        sums[i - begin] =
-            kir_array(x->kir, k_local(x->k, "lanes", g->arrays.data[i]), code_real(x), width, true);
-        if (zeros)
-            continue;
-        KirOpen loop =
-            code_for(x, names_fresh(&x->k->locals, "lane"), code_int(x, 0), width, code_int(x, 1), &lane);
-        kir_assign(x->kir, kir_element(x->kir, sums[i - begin], lane), start(x, op));
-        kir_close(x->kir, loop);
-    }
+    for (int i = 0; i < run.n; i++)
+        sums[i] = cpu_sum_array(x, run.ids[i], k_local(x->k, "lanes", run.ids[i]), width);
     int n = cpu_open_indices(x, r.bound, r.nbound - 1, "i", false, open);
     const KirExpr *extent = code_size(x, x->k->p->m->indices.data[last].extent);
     const KirExpr *whole = code_let(x, names_fresh(&x->k->locals, "whole"),
                                     code_sub(x, extent, code_binary(x, KB_MOD, extent, width)));
     KirOpen loop = code_for(x, names_fresh(&x->k->locals, "base"), code_int(x, 0), whole, width, &base);
-    bool reads = lanes(x, range, row_axes, sums, base, width);
+    bool reads = lanes(x, run, row_axes, sums, base, width);
     kir_close(x->kir, loop);
-    reads |= lanes(x, range, row_axes, sums, whole, code_sub(x, extent, whole));
+    reads |= lanes(x, run, row_axes, sums, whole, code_sub(x, extent, whole));
     if (reads)
-        scratch_of_row(x, x->k->p->m->indices.data[last].extent, scratch);
+        cpu_scratch_of_row(x, x->k->p->m->indices.data[last].extent, scratch);
     cpu_close_all(x, open, n);
-    for (int i = begin; i < range.end; i++) {
-        NodeId id = g->arrays.data[i];
+    for (int i = 0; i < run.n; i++) {
+        NodeId id = run.ids[i];
         const char *join_all = whole_name(reduction_of(x, id).reduce);
-        const KirExpr *v = kir_call(x->kir, join_all, &of_count, 1, &sums[i - begin], 1);
+        const KirExpr *v = kir_call(x->kir, join_all, &of_count, 1, &sums[i], 1);
         x->value[id] = kir_let(x->kir, k_local(x->k, "a", id), code_real(x), v);
         vec_push(x->k->p->m->arena, kept, id);
         cpu_bind_axes(x, id, row_axes);
         if (k_is_stored(x->k, id))
             code_store(x, id, x->value[id]);
     }
-    return range.end;
 }
 
 /* Behind the neighbours, of the same extent, that share a loop with the one at `begin`. */
@@ -189,27 +181,21 @@ static bool is_made(const Code *x, NodeId id)
     return x->k->g->pointwise || k_is_stored(x->k, id) || x->held[id];
 }
 
-/* What is pointwise along the row: one loop for neighbours of the same extent; what nothing else reads
- * is not made. The last loop takes the sums over rows along, whose `of` is NULL then. */
-static int vectors(Code *x, int begin, CpuSums *sums, const Formula **scratch)
+void cpu_vectors(Code *x, CpuRun run, CpuSums *sums, const Formula **scratch)
 {
     const Group *g = x->k->g;
-    const Index *indices = x->k->p->m->indices.data;
-    NodeId first = g->arrays.data[begin];
-    IndexId along = k_node(x->k, first)->axes[g->naxes];
-    const Poly *extent = indices[along].extent;
-    int end = vectors_end(x, begin);
+    IndexId along = k_node(x->k, run.ids[0])->axes[g->naxes];
     bool any = false;
-    for (int i = begin; i < end; i++)
-        any |= is_made(x, g->arrays.data[i]);
+    for (int i = 0; i < run.n; i++)
+        any |= is_made(x, run.ids[i]);
     if (!any)
-        return end;
+        return;
     KirOpen loop;
     Named kept = { 0 };
     cpu_open_indices(x, &along, 1, "i", true, &loop);
     const KirExpr *here = x->index[along];
-    for (int i = begin; i < end; i++) {
-        NodeId id = g->arrays.data[i];
+    for (int i = 0; i < run.n; i++) {
+        NodeId id = run.ids[i];
         cpu_bind_axes(x, id, g->naxes);
         x->index[k_node(x->k, id)->axes[g->naxes]] = here;
         if (is_made(x, id))
@@ -217,14 +203,13 @@ static int vectors(Code *x, int begin, CpuSums *sums, const Formula **scratch)
         if (x->held[id])
             kir_store(x->kir, code_add(x, x->held[id], here), x->value[id], NULL);
     }
-    if (sums->of && end == g->arrays.len) {
+    if (sums && sums->of && run.ids + run.n == g->arrays.data + g->arrays.len) {
         cpu_add_sums(x, sums, here);
         sums->of = NULL;
     }
     code_forget(x, &kept);
     if (cpu_close_lanes(x, loop, here))
-        scratch_of_row(x, extent, scratch);
-    return end;
+        cpu_scratch_of_row(x, x->k->p->m->indices.data[along].extent, scratch);
 }
 
 /* The axes of a row's index. Of sums over the past an array's own. */
@@ -258,7 +243,7 @@ static void sums_alone(Code *x, const CpuSums *sums, const Formula **scratch)
     loop.statement->n = KIR_LANES;
     cpu_add_sums(x, sums, here);
     if (cpu_close_lanes(x, loop, here))
-        scratch_of_row(x, sums->of->axes[0], scratch);
+        cpu_scratch_of_row(x, sums->of->axes[0], scratch);
 }
 
 /* What is done for a row. */
@@ -270,9 +255,13 @@ static void row_body(Code *x, int n, CpuSums sums, const Formula **scratch)
         NodeId id = g->arrays.data[i];
         cpu_bind_axes(x, id, n);
         if (plan_reduces(x->k->p, id)) {
-            i = reductions(x, i, n, &kept, scratch);
+            CpuRun run = { &g->arrays.data[i], reductions_end(x, i) - i };
+            cpu_reductions(x, run, n, &kept, scratch);
+            i += run.n;
         } else if (k_node(x->k, id)->naxes > n) {
-            i = vectors(x, i, &sums, scratch);
+            CpuRun run = { &g->arrays.data[i], vectors_end(x, i) - i };
+            cpu_vectors(x, run, &sums, scratch);
+            i += run.n;
         } else {
             code_array(x, id, &kept);
             i++;
@@ -294,7 +283,7 @@ static KirStmt *rows(Code *x, int n, const Formula **scratch)
         axes[i] = x->k->p->m->indices.data[first.axes[i]].extent;
     CpuTables tables = { .n = 0 };
     CpuSums sums;
-    *scratch = cpu_hold_rows(x, n, loops_of(x, n), &tables);
+    *scratch = cpu_hold_rows(x, n, loops_of(x, n), false, &tables);
     const KirExpr *of_row = n ? code_let(x, "elements", code_sizes(x, axes, n)) : code_int(x, 1);
     cpu_begin_tables(x, &tables);
     cpu_begin_sums(x, &sums);
@@ -304,6 +293,7 @@ static KirStmt *rows(Code *x, int n, const Formula **scratch)
     if (chunked)
         chunk = cpu_open_chunk(x, &sums, item, &row);
     code_split_row(x, row);
+    x->of_row = n ? row : NULL;
     cpu_fill_tables(x, &tables, row);
     if (n)
         code_split_element(x, first.axes, n, element, "r");
@@ -349,9 +339,15 @@ void cpu_row(Kernel *k, CpuKernel *out, Buf *text)
         elements = poly_mul(p->m, elements, p->m->indices.data[k_node(k, g->arrays.data[0])->axes[i]].extent);
     Code *x = cpu_open(k, g->kernel);
     *out = (CpuKernel){ .name = g->kernel, .refs = &g->refs, .work = row_work(k, n) };
-    KirStmt *all = rows(x, n, &out->scratch);
-    out->items = g->sums ? cpu_chunks(p, &k->pr->groups.data[g->sums - 1])
-                         : formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
+    CpuBlocks *blocks = cpu_blocks(x, n);
+    KirStmt *all = blocks ? NULL : rows(x, n, &out->scratch);
+    if (blocks)
+        cpu_block_rows(x, blocks, &out->scratch);
+    out->items = blocks    ? formula(p->m, F_MUL, cpu_rows(p, g), cpu_block_items(x, n))
+                 : g->sums ? cpu_chunks(p, &k->pr->groups.data[g->sums - 1])
+                           : formula(p->m, F_MUL, cpu_rows(p, g), formula_size(p->m, elements));
+    if (blocks)
+        out->work = formula_with(p->m, F_MUL, out->work, CPU_SIDE);
     cpu_hoist(x);
     if (all && g->phase != PHASE_DURING)
         cpu_ahead(x, all);

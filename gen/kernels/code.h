@@ -106,6 +106,7 @@ typedef struct Code {
      * and which it is; table is NULL where nothing is kept. */
     const KirExpr **table;
     IndexId *table_along;
+    const KirExpr *of_row; /* of a kernel on the CPU: the row that its item is a part of, or NULL */
     /* of the group's axes, by position: ids are shared and rebound in between */
     const KirExpr *own[64];
     const KirExpr *b, *t;         /* batch element and step */

@@ -46,6 +46,8 @@ linear_act --dtype f32 | 2,3,5,7 9,40,30,300
 rmsnorm --dtype f64 --lengths | 2,3,5 9,40,300
 ../tests/cpu/sum_at_place --dtype f32 | 2,3,5 2,9,3 3,9,2 1,4,20
 ../tests/cpu/sums_in_two_orders --dtype f64 | 2,3,4 1,2,7
+../tests/cpu/rows_side_by_side --dtype f32 | 2,3,5,7 3,2,70,130
+../tests/cpu/rows_side_by_side --dtype f64 --lengths --reverse | 3,4,70,9
 END
     sums
     [[ -n $FULL ]] && full
