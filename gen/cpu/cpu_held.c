@@ -8,14 +8,16 @@
 #include "cpu.h"
 #include "ir/ops.h"
 
-/* COSTS: of an element in issue slots (OpRow.cost), from which on it is held; ROUND: elements. */
-enum { COSTS = 8, ROUND = 16 };
+/* COSTS: of an element in issue slots (OpRow.cost), from which on it is held; ROUND: elements; LOOKED_AT: nodes
+ * of what may be a table. */
+enum { COSTS = 8, ROUND = 16, LOOKED_AT = 1024 };
 
 typedef struct Holder {
     Code *code;
     int row_axes;
     bool side; /* rows go side by side (cpu_block.c): loops run along their last axis too */
-    bool *seen; /* per place in the group: the loop in question needs it */
+    bool *
+        seen; /* per place in the group: the loop in question needs it; of tables per node: it is looked at */
 } Holder;
 
 static int place_in_group(const Holder *h, NodeId id)
@@ -168,18 +170,21 @@ static const KirExpr *placed(const Holder *h, Layout *l, const Poly *n, const ch
 
 /* ---- tables */
 
-/* Is it made of what the group does not compute, of one index at most? *any: of that index. */
-static bool is_of_index(const Holder *h, NodeId id, IndexId along, bool *any)
+/* Is it made of what the group does not compute, of one index at most? *any: of that index; left: nodes that may
+ * be looked at, since what is used twice is looked at twice. */
+static bool is_of_index(const Holder *h, NodeId id, IndexId along, bool *any, int *left)
 {
     const Code *x = h->code;
     const Node n = *k_node(x->k, id);
     Read r;
+    if (--*left < 0)
+        return false;
     if (n.kind == N_CONST)
         return true;
     if (n.kind == N_MAP) {
         bool is = true;
         for (int i = 0; i < n.nargs; i++)
-            is = is && is_of_index(h, n.args[i], along, any);
+            is = is && is_of_index(h, n.args[i], along, any, left);
         return is;
     }
     if (n.kind == N_REDUCE || n.kind == N_INDEX || n.kind == N_SIZE || !plan_resolve(x->k->p, id, &r) ||
@@ -187,23 +192,26 @@ static bool is_of_index(const Holder *h, NodeId id, IndexId along, bool *any)
         return false;
     for (int i = 0; i < r.nmap; i++) {
         IndexId which;
-        if (!ix_is_index(r.map[i], &which) || which != along)
+        if (!ix_is_index(r.map[i], &which) || which != along || !k_always_inside(x->k, &r))
             return false;
         *any = true;
     }
     return true;
 }
 
-/* Functions in an expression of a loop along an index; not what stands under a condition. */
+/* Functions in an expression of a loop along an index. Under a condition, too: what they read is there for each
+ * place of the index. */
 static void find_functions(const Holder *h, NodeId id, IndexId along, Layout *l, CpuTables *to)
 {
     Code *x = h->code;
     const Node n = *k_node(x->k, id);
     bool any = false;
-    if (n.kind != N_MAP || n.op == OP_SELECT || n.op == OP_AND || n.op == OP_OR)
+    int left = LOOKED_AT;
+    if (n.kind != N_MAP || h->seen[id])
         return;
-    if (n.type == TY_REAL && n.op != OP_DIV && op_table[n.op].cost >= COSTS &&
-        is_of_index(h, id, along, &any) && any) {
+    h->seen[id] = true;
+    if (n.type == TY_REAL && n.op != OP_DIV && n.op != OP_SELECT && op_table[n.op].cost >= COSTS &&
+        is_of_index(h, id, along, &any, &left) && any) {
         for (int i = 0; i < to->n; i++)
             if (to->all[i].id == id)
                 return;
@@ -218,13 +226,14 @@ static void find_functions(const Holder *h, NodeId id, IndexId along, Layout *l,
         find_functions(h, n.args[i], along, l, to);
 }
 
-static void find_tables(const Holder *h, Layout *l, CpuTables *to)
+static void find_tables(Holder *h, Layout *l, CpuTables *to)
 {
     const Code *x = h->code;
     const Group *g = x->k->g;
     for (int i = 0; i < g->arrays.len && h->row_axes > 0 && !g->past; i++) {
         NodeId id = g->arrays.data[i];
         const Node a = *k_node(x->k, id), body = *k_node(x->k, a.args[0]);
+        h->seen = arena_alloc(x->kir->arena, sizeof *h->seen * (size_t)x->k->p->m->nodes.len);
         if (plan_reduces(x->k->p, id))
             find_functions(h, body.args[0], body.bound[body.nbound - 1], l, to);
         else if (a.naxes > h->row_axes)

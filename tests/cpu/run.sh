@@ -201,7 +201,7 @@ if [[ -z ${ONLY:-} ]]; then
     is_computed softmax_row cell_exp 2 # forward, and again backward, which saves no row
     is_computed layernorm layernorm_bwd_after_1 0 # the rows' kernel has the sums of columns
     is_computed s5 cell_exp_re 2
-    is_computed moneta cell_silu 10
+    is_computed moneta cell_silu 9
 fi
 # Attention's tiles, and that faults in them are seen: two of those in faults.txt, with FULL=1 all.
 attention() { # type, CELL_CPU_DOUBLE, folders of headers: the program's log
