@@ -242,11 +242,44 @@ static bool may_change(const Module *m, NodeId id)
     return has_product(m, sum->args[0], &(int){ MOST_NODES });
 }
 
+/* A sum over axes of one element, as the axis of a gate's row in a stack is: the element. */
+static bool is_of_one(const Module *m, NodeId id)
+{
+    const Node *sum = at(m, id);
+    bool one = sum->kind == N_REDUCE && sum->reduce == R_SUM && sum->nbound <= MOST_AXES;
+    for (int i = 0; one && i < sum->nbound; i++)
+        one = sum->bound[i] >= IX_FIRST && poly_is_one(m->indices.data[sum->bound[i]].extent);
+    return one;
+}
+
+/* Is it a sum over the steps of such a one? */
+static bool is_sum_of_one(const Module *m, NodeId id)
+{
+    const Node *sum = at(m, id);
+    bool steps = sum->kind == N_REDUCE && sum->reduce == R_SUM && is_of_one(m, sum->args[0]);
+    for (int i = 0; steps && i < sum->nbound; i++)
+        steps = sum->bound[i] < IX_FIRST;
+    return steps;
+}
+
+static NodeId sum_of_elements(Module *m, NodeId id)
+{
+    const Node sum = *at(m, id), one = *at(m, sum.args[0]);
+    const IxExpr *first[MOST_AXES];
+    for (int i = 0; i < one.nbound; i++)
+        first[i] = ix_const(m, poly_const(m, 0));
+    module_at(m, sum.span, sum.chain);
+    NodeId element = node_subst(m, one.args[0], one.bound, first, one.nbound);
+    return node_reduce(m, R_SUM, element, sum.bound, sum.nbound);
+}
+
 static NodeId hook_gradient(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Module *m = r->m;
     (void)old;
     (void)whole;
+    if (is_sum_of_one(m, rebuilt))
+        rebuilt = sum_of_elements(m, rebuilt);
     if (!may_change(m, rebuilt))
         return rebuilt;
     Node sum = *at(m, rebuilt);
@@ -260,7 +293,7 @@ void form_gradients(Module *m)
 {
     bool any = false;
     for (NodeId id = m->forward_nodes; id < m->nodes.len && !any; id++)
-        any = may_change(m, id);
+        any = may_change(m, id) || is_sum_of_one(m, id);
     if (!any)
         return;
     Rewrite r = { .m = m, .hook = hook_gradient };

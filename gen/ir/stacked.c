@@ -36,6 +36,7 @@ typedef struct Product {
     Indices along, rows;
     const IxExpr *place; /* the last of its rows, in the sum's own names */
     bool joined; /* of several indices, `h*N + i`, along one axis of the matrix */
+    bool single; /* a gate's one row, `w[d]`: the last row has the extent 1 */
     When when;
     /* The same with the indices of the first product of the vector, and rows of the pass: equal where the
      * matrices are the same. */
@@ -58,6 +59,7 @@ typedef Vec(Stack) StackVec;
 
 typedef struct Pass {
     Module *m;
+    bool single; /* products of one row, which are those of the pass */
     ProductVec products;
     StackVec stacks;
     int *product_of; /* per node, its place in products plus 1; 0: none */
@@ -185,7 +187,27 @@ static void join_rows(Module *m, Product *x)
     }
 }
 
-/* Is it the product of a matrix and a vector, of which the matrix has rows of its own? */
+/* One row of a matrix, as that of a gate of one value is: a row of extent 1. It is that of the param's axis
+ * that is read at a known place, if there is one, so that rows of one param are slices of it. */
+static void one_row(Module *m, Product *x)
+{
+    const Node load = *at(m, x->matrix);
+    const IxExpr *map[MOST_AXES];
+    IndexId row = module_index(m, intern(m->c, "r"), poly_const(m, 1));
+    x->rows.of[x->rows.n++] = row;
+    x->place = ix_const(m, poly_const(m, 0));
+    x->single = true;
+    for (int k = 0; load.kind == N_LOAD && load.nmap <= MOST_AXES && k < load.nmap; k++) {
+        if (load.map[k]->nterms)
+            continue;
+        memcpy(map, load.map, sizeof *map * (size_t)load.nmap);
+        map[k] = ix_add(m, ix_index(m, row), load.map[k]);
+        x->matrix = node_load(m, load.tensor, map, load.nmap);
+        return;
+    }
+}
+
+/* Is it the product of a matrix, or of one row of it, and a vector? */
 static bool find_product(Module *m, NodeId id, Product *x)
 {
     const Node sum = *at(m, id);
@@ -207,11 +229,13 @@ static bool find_product(Module *m, NodeId id, Product *x)
     for (int i = 0; i < all.n; i++)
         if (!has(&x->along, all.of[i]))
             x->rows.of[x->rows.n++] = all.of[i];
-    if (!x->rows.n)
-        return false;
-    x->place = ix_index(m, x->rows.of[x->rows.n - 1]);
-    join_rows(m, x);
-    return true;
+    if (x->rows.n) {
+        x->place = ix_index(m, x->rows.of[x->rows.n - 1]);
+        join_rows(m, x);
+    } else if (all.n < MOST_AXES) {
+        one_row(m, x);
+    }
+    return x->rows.n > 0;
 }
 
 /* ---- which are of one vector ---- */
@@ -384,8 +408,10 @@ static NodeId with_own_axes(Module *m, const Product *x)
 {
     const Node matrix = *at(m, x->matrix);
     Indices axes;
-    if (!joins_axes(&matrix) || !indices_of(&matrix, &axes))
+    if (!(x->single || joins_axes(&matrix)) || !indices_of(&matrix, &axes))
         return x->matrix;
+    if (x->single && !has(&axes, last_row(x)))
+        add_index(&axes, last_row(x));
     return node_array(m, x->matrix, axes.of, axes.n, NULL, matrix.span);
 }
 
@@ -417,7 +443,7 @@ static int axes_of(Pass *s, const Stack *k, IndexId *axes)
     Indices all;
     int n = 0;
     indices_of(at(s->m, x->matrix), &all);
-    bool rows_last = is_bound(sum, all.of[0]);
+    bool rows_last = is_bound(sum, all.of[0]) && !x->single;
     for (int i = 0; i < k->heads.n; i++)
         axes[n++] = k->heads.of[i];
     for (int part = 0; part < 2; part++) {
@@ -475,7 +501,7 @@ static bool same_tensor(const Pass *s, const int *blocks, int n)
 static bool is_simplified(const Pass *s, const Product *x, bool tiles)
 {
     const Node *load = at(s->m, x->matrix), *sum = at(s->m, x->reduce);
-    return x->along.n == sum->nbound && ix_uses(load->map[0], last_row(x)) &&
+    return !x->single && x->along.n == sum->nbound && ix_uses(load->map[0], last_row(x)) &&
            (tiles || x->joined || x->rows.n > 1);
 }
 
@@ -580,10 +606,11 @@ static void find_products(Pass *s)
     }
     for (NodeId id = 0; id < n; id++) {
         Product x;
-        if (!seen[id] || !find_product(m, id, &x))
+        if (!seen[id] || !find_product(m, id, &x) || x.single != s->single)
             continue;
         x.when = !(at(m, id)->dep & DEP_STATE) ? OF_INPUTS : feeds[id] ? STEPWISE : BEHIND;
-        if ((m->stack != STACK_ALL && x.when != OF_INPUTS) || (m->stack == STACK_FETCHED && is_part(m, &x)))
+        if ((m->stack != STACK_ALL && x.when != OF_INPUTS) ||
+            (m->stack == STACK_FETCHED && !x.single && is_part(m, &x)))
             continue;
         vec_push(m->arena, &s->products, x);
         s->product_of[id] = s->products.len;
@@ -635,23 +662,31 @@ static NodeId hook_stack(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return node_view(m, array, map, n);
 }
 
-void stack_products(Module *m)
+/* Of products of one row each, or of the others. */
+static void stack_those(Module *m, bool single)
 {
-    Pass s = { .m = m };
-    if (m->stack == STACK_NONE)
-        return;
-    int nodes = m->nodes.len;
-    m->laid = poly_const(m, 0);
+    Pass s = { .m = m, .single = single };
+    int nodes = m->nodes.len, before = m->stacked;
     s.product_of = arena_alloc(m->arena, sizeof *s.product_of * (size_t)(nodes + 1));
     find_products(&s);
     for (int i = 0; i < s.products.len; i++)
         if (s.products.data[i].stack < 0)
             stack_from(&s, i);
-    if (!m->stacked)
+    if (m->stacked == before)
         return;
     Rewrite r = { .m = m, .hook = hook_stack, .data = &s };
     s.product_of = memcpy(arena_alloc(m->arena, sizeof *s.product_of * (size_t)(m->nodes.len + 1)),
                           s.product_of, sizeof *s.product_of * (size_t)(nodes + 1));
     rewrite_roots(&r);
     module_at(m, m->span, NULL);
+}
+
+/* Single rows come first: together they are rows of one matrix, which others may go with. */
+void stack_products(Module *m)
+{
+    if (m->stack == STACK_NONE)
+        return;
+    m->laid = poly_const(m, 0);
+    stack_those(m, true);
+    stack_those(m, false);
 }

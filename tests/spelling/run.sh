@@ -121,7 +121,7 @@ done
 # is done for all steps the products, each with a number; the sums of a step of a walk on chip, which are
 # more where backward does not find saved what it wants.
 kernels() {
-    grep -E '^schedule |^ +one kernel walks' "$1" | grep -v ', with the weights of'
+    grep -E '^schedule |^ +one kernel walks' "$1" | grep -v ', with the weights of' | sed 's/ in [0-9]*$/ in/'
     grep -oE 'one kernel walks the [a-z]+ steps' "$1" | sort -u
     grep -oE '[a-z]+_walk: [0-9]+ reductions in [0-9]+ levels' "$1" | sort -u
     awk '/^(forward|backward): operations/ { direction = $1; table = 1; next }
@@ -214,7 +214,8 @@ END
 # (plain).
 for file in tests/spelling/stacked/*.cell; do
     grep -q 'cell paper' "$file" || continue
-    for dtype in f32 bf16; do
+    types=$(sed -n '1s|^// types: \([a-z0-9 ]*\)\..*|\1|p' "$file")
+    for dtype in ${types:-f32 bf16}; do
         for cell in paper plain; do
             "$cellc" explain "$file:$cell" --all --dtype $dtype >"$work/said" 2>"$work/err"
             kernels "$work/said" >"$work/$cell.kernels"
