@@ -104,6 +104,122 @@ NodeId cases_taken(Module *m, NodeId id)
     return out;
 }
 
+/* ---- what the conditions around a branch say of it ---- */
+
+/* MOST_FACTS: comparisons around a branch; MOST_NODES: that are looked at, also again behind other conditions. */
+enum { MOST_FACTS = 64, MOST_NODES = 4000 };
+
+/* Expressions that are 0 or more where the walk is. */
+typedef struct Known {
+    Module *m;
+    const IxExpr *facts[MOST_FACTS];
+    int n, left;
+} Known;
+
+/* Is it a comparison a < b or a <= b of places? *margin: what is 0 or more where it holds, b - a - 1 or b - a. */
+static bool margin_of(Module *m, NodeId cond, const IxExpr **margin)
+{
+    const Node *n = at(m, cond);
+    const IxExpr *a, *b;
+    if (n->kind != N_MAP || (n->op != OP_LT && n->op != OP_LE) || !place_of(m, n->args[0], &a) ||
+        !place_of(m, n->args[1], &b))
+        return false;
+    *margin = ix_sub(m, ix_sub(m, b, a), ix_const(m, poly_const(m, n->op == OP_LT)));
+    return true;
+}
+
+/* Below 0 where the other one is not. */
+static const IxExpr *other_margin(Module *m, const IxExpr *margin)
+{
+    const IxExpr *none = ix_const(m, poly_const(m, 0)), *one = ix_const(m, poly_const(m, 1));
+    return ix_sub(m, ix_sub(m, none, margin), one);
+}
+
+static void assume(Known *k, NodeId cond, bool truth)
+{
+    const Node *n = at(k->m, cond);
+    const IxExpr *margin;
+    if (n->kind == N_MAP && n->op == OP_NOT) {
+        assume(k, n->args[0], !truth);
+    } else if (n->kind == N_MAP && n->op == (truth ? OP_AND : OP_OR)) {
+        assume(k, n->args[0], truth);
+        assume(k, at(k->m, cond)->args[1], truth);
+    } else if (k->n < MOST_FACTS && margin_of(k->m, cond, &margin)) {
+        k->facts[k->n++] = truth ? margin : other_margin(k->m, margin);
+    }
+}
+
+/* 0 or more by its indices' extents, or since a fact is no more than it? */
+static bool follows(Known *k, const IxExpr *margin)
+{
+    const Poly *lo, *hi;
+    bool known = ix_range(k->m, margin, &lo, &hi) && poly_nonneg(lo);
+    for (int i = 0; i < k->n && !known; i++)
+        known = ix_range(k->m, ix_sub(k->m, margin, k->facts[i]), &lo, &hi) && poly_nonneg(lo);
+    return known;
+}
+
+/* What is left to ask of a condition; *truth: 1 and 0 where nothing is, else -1. */
+static NodeId left_of(Known *k, NodeId cond, int *truth)
+{
+    Module *m = k->m;
+    const Node n = *at(m, cond);
+    const IxExpr *margin;
+    *truth = -1;
+    if (n.kind == N_MAP && (n.op == OP_AND || n.op == OP_OR)) {
+        int decisive = n.op == OP_OR, a, b;
+        NodeId first = left_of(k, n.args[0], &a), second = left_of(k, n.args[1], &b);
+        *truth = a == decisive || b == decisive ? decisive : a >= 0 && b >= 0 ? !decisive : -1;
+        return a >= 0 ? second : b >= 0 ? first : node_map2(m, n.op, first, second);
+    }
+    if (margin_of(m, cond, &margin))
+        *truth = follows(k, margin) ? 1 : follows(k, other_margin(m, margin)) ? 0 : -1;
+    return cond;
+}
+
+static NodeId known_of(Known *k, NodeId id);
+
+static NodeId branch_behind(Known *k, NodeId cond, bool truth, NodeId branch)
+{
+    int n = k->n;
+    assume(k, cond, truth);
+    NodeId out = known_of(k, branch);
+    k->n = n;
+    return out;
+}
+
+static NodeId known_of(Known *k, NodeId id)
+{
+    Module *m = k->m;
+    const Node n = *at(m, id);
+    NodeId args[4];
+    bool same = true;
+    int truth;
+    if (n.kind != N_MAP || --k->left < 0)
+        return id;
+    if (n.op == OP_SELECT) {
+        NodeId cond = left_of(k, n.args[0], &truth);
+        if (truth >= 0)
+            return known_of(k, n.args[truth ? 1 : 2]);
+        NodeId then = branch_behind(k, cond, true, n.args[1]);
+        NodeId other = branch_behind(k, cond, false, n.args[2]);
+        bool changed = cond != n.args[0] || then != n.args[1] || other != n.args[2];
+        return changed ? node_select(m, cond, then, other) : id;
+    }
+    for (int i = 0; i < n.nargs; i++) {
+        args[i] = known_of(k, n.args[i]);
+        same &= args[i] == n.args[i];
+    }
+    return same ? id : node_map(m, n.op, args, n.nargs);
+}
+
+NodeId conditions_known(Module *m, NodeId id)
+{
+    Known k = { .m = m, .left = MOST_NODES };
+    NodeId out = known_of(&k, id);
+    return k.left < 0 ? id : out;
+}
+
 bool turns_at(Module *m, NodeId cond, IndexId i, const Poly **place)
 {
     const Node *n = at(m, cond);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "conditions.h"
 #include "constant.h"
 #include "marks.h"
 #include "ops.h"
@@ -573,6 +574,50 @@ static void name_reads_of_steps(Module *m)
         rewrite_roots(&r);
 }
 
+/* ---- guards ---- */
+
+static bool is_of_params(const Node *n)
+{
+    return n->kind == N_ARRAY && (n->dep & DEP_PARAM) &&
+           !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE | DEP_COTANGENT));
+}
+
+static NodeId hook_guards(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    Module *m = r->m;
+    const Node n = *at(m, rebuilt);
+    (void)old;
+    (void)whole;
+    NodeId body = is_of_params(&n) ? conditions_known(m, n.args[0]) : n.args[0];
+    module_at(m, n.span, n.chain);
+    return is_of_params(&n) && body != n.args[0] ? node_array(m, body, n.axes, n.naxes, n.name, n.span)
+                                                 : rebuilt;
+}
+
+static bool has_guards(Module *m)
+{
+    int n = m->nodes.len;
+    bool *seen = arena_alloc(m->arena, (size_t)n + 1), any = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            mark(m, m->roots.data[t].of[k], seen);
+    for (NodeId id = 0; id < n && !any; id++) {
+        const Node a = *at(m, id);
+        module_at(m, a.span, a.chain);
+        any = seen[id] && is_of_params(&a) && conditions_known(m, a.args[0]) != a.args[0];
+    }
+    return any;
+}
+
+/* Of params that are laid together, each is read behind a condition that is its range, so that the guard of
+ * the read says nothing more. Rewriting reads puts guards there again, so this is done last. */
+static void drop_guards(Module *m)
+{
+    Rewrite r = { .m = m, .hook = hook_guards };
+    if (has_guards(m))
+        rewrite_roots(&r);
+}
+
 void simplify(Module *m)
 {
     if (!m->has_grad) {
@@ -582,5 +627,6 @@ void simplify(Module *m)
     Rewrite r = { .m = m, .hook = hook_reductions };
     rewrite_roots(&r);
     round_where_read(m);
+    drop_guards(m);
     module_at(m, m->span, NULL);
 }
