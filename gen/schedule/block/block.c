@@ -543,11 +543,11 @@ static const Reason *has_many_terms(const Plan *p)
 {
     for (int d = 0; d < 2; d++) {
         const BlockWalk *w = block_walk(&p->program[d]);
-        if (w && w->terms > BLOCK_TERMS)
+        if (w && w->terms > BLOCK_PRODUCT_TERMS)
             return reason(p->m,
                           "its step has products with what all sequences share, and the sums of a %s step of "
                           "a head have %lld terms, more than %d",
-                          d == FORWARD ? "forward" : "backward", (long long)w->terms, BLOCK_TERMS);
+                          d == FORWARD ? "forward" : "backward", (long long)w->terms, BLOCK_PRODUCT_TERMS);
     }
     return NULL;
 }
