@@ -115,7 +115,7 @@ done
 # the emulated device holds 4 blocks: two pairs, which divide forward's operand where clusters are allowed. A GPU takes it
 # beyond 256 units only, since before that a block walks alone.
 for spec in lstm gru; do
-    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265 2,2,3,268 19,3,2,265 32,2,3,304"
+    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265 gpu:2,2,3,268 gpu:19,3,2,265 gpu:32,2,3,304"
 done
 for spec in e0 e1; do
     TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 chip:3,3,42 chip:32,3,40 17,2,272"
@@ -128,7 +128,7 @@ several="chip:2,3,24,9 chip:5,2,12,30 chip:18,2,9,24 gpu:17,2,300,40 gpu:3,3,16,
 TYPES="bf16 f32" SUFFIX=_panel instance gru_d gemm "$several"
 TYPES=bf16 SUFFIX=_panel instance rhn gemm "chip:2,3,5,24 gpu:3,2,5,272"
 # More units than a cluster takes, and sequences than 16.
-TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028 2,3,24"
+TYPES=bf16 SUFFIX=_wide instance e1 gemm "2,2,1028 gpu:17,2,1028 2,3,24"
 # A cluster of 16 blocks walks the steps (the emulated device holds one), 64 units a block; not of cells with several gates.
 # Units that end within a block, within 32 and within 8; blocks without units; 8 sequences a cluster, and fewer.
 for spec in e0 e1; do
@@ -152,7 +152,7 @@ TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,2 2,2,2 37,2,3 4,5,1" --di
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # One kernel of blocks that have units of one sequence: several blocks, of which the last is not full.
-TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "2,2,136,5 1,4,8,1 1,2,16,64"
+TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "1,2,136,2 gpu:2,2,136,5 1,4,8,1 1,2,16,64"
 TYPES=bf16 SUFFIX=_columns instance e2 gemm "2,3,16,5 1,2,264,2" --reverse
 # Enough elements for vectors within a step.
 TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8 1,2,1,8,2"
