@@ -59,9 +59,9 @@ uint64_t cell_emu_launched(void) __attribute__((weak));
 
 enum { SLOW = 10 };     /* steps of all sequences, on the emulator */
 
-/* Runs of a case are compared with one another, on the emulator for few steps: at an instance's sizes that launch the
- * same kernels and have one step, two or three, or more, until one has left nothing to roundings; with FULL=1 at
- * all. This is asked behind the runs against the reference. */
+/* Runs of a case are compared with one another, on the emulator for few steps: at an instance's sizes that
+ * launch the same kernels and have one step, two or three, or more, until one has left nothing to roundings;
+ * with FULL=1 at all. This is asked behind the runs against the reference. */
 static bool identities_at(Case *c)
 {
     enum { MOST = 64, STEPS = 4 };

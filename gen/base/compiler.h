@@ -63,7 +63,7 @@ struct Compiler {
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     bool packed;                  /* --packed: sequences follow one another without padding, as cu_seqlens says */
     bool slots; /* --slots: kernels find states in rows that a call names, for sessions */
-    const char *program; /* what the cell computes, as a hash (tune_program); NULL until the spec is compiled */
+    const char *program; /* a hash of what the cell computes (tune_program); NULL before it is compiled */
     const char *cell;             /* SPEC:NAME, the cell of a file that has several; NULL: the only one */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */

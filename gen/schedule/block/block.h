@@ -15,8 +15,8 @@ enum { BLOCK_THREADS_LEAST = 128, BLOCK_THREADS_MOST = 512, BLOCK_ELEMENTS = 64 
  * kernels take to start, and there are to be so many heads: measured on an H100, a block adds 0.029
  * terms in a picosecond, and kernels 0.41 at most. */
 enum { BLOCK_TERMS = 1 << 17, BLOCK_HEADS = 16 };
-/* Of a step with products by what all sequences share, which `gemm` would make of all sequences at once: a head
- * has so many terms at most. Measured on an H100 (B 16, T 512, both directions): a Kalman filter of 40, 266
+/* The terms of a head at most, of a step with products by what all sequences share, which `gemm` would make
+ * of all sequences at once. Measured on an H100 (B 16, T 512, both directions): a Kalman filter of 40, 266
  * thousand terms backward, 12.7 ms by blocks and 17.3 by products; of 48, 454 thousand, 30.3 and 21.9. */
 enum { BLOCK_PRODUCT_TERMS = 3 << 17 };
 /* Where a step's values take so little, those of two steps take turns, so that a step need not wait
