@@ -217,11 +217,13 @@ static void print_declaration(const KirStmt *s, Buf *out)
 static void print_for_head(const KirStmt *s, const char *end, Buf *out)
 {
     const char *name = s->var->name;
+    Buf limit = { .arena = out->arena };
+    print_expr(s->x[1], kir_binary_precedence[s->op] + 1, &limit);
     const char *next = kir_loop_step(s, print_expr, out->arena);
     if (s->n == KIR_LANES)
         buf_line(out, "CELL_LANES");
     buf_line(out, "for (%s %s = %s; %s %s %s; %s)%s", scalar_words[s->var->type.of], name, bare(s->x[0], out),
-             name, kir_binary_words[s->op], bare(s->x[1], out), next, end);
+             name, kir_binary_words[s->op], limit.data, next, end);
 }
 
 static void print_inside(const KirBlock *b, Buf *out)

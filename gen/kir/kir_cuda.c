@@ -279,13 +279,15 @@ static void print_declaration(const KirStmt *s, Buf *out)
 static void print_for_head(const KirStmt *s, const char *end, Buf *out)
 {
     const char *name = s->var->name;
+    Buf limit = { .arena = out->arena };
+    print_expr(s->x[1], kir_binary_precedence[s->op] + 1, &limit);
     const char *next = kir_loop_step(s, print_expr, out->arena);
     if (s->wide)
         buf_line(out, "CELL_UNROLL_BY(%s ? %s : 1)", bare(s->wide, out), bare(s->wide, out));
     else if (s->n)
         buf_line(out, s->n > 0 ? "CELL_UNROLL_BY(%lld)" : "CELL_UNROLL", (long long)s->n);
     buf_line(out, "for (%s%s = %s; %s %s %s; %s)%s", local_type(s->var, out), name, bare(s->x[0], out), name,
-             kir_binary_words[s->op], bare(s->x[1], out), next, end);
+             kir_binary_words[s->op], limit.data, next, end);
 }
 
 /* Is it one statement that takes one line, so that it needs no braces? */

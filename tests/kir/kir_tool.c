@@ -2,6 +2,7 @@
  *   kir_tool verify FILE       "right", or what is wrong with it
  *   kir_tool clean FILE        without what nothing reads
  *   kir_tool cuda FILE         as nvcc gets it
+ *   kir_tool c FILE            as the C compiler gets it, of a kernel that has no threads
  *   kir_tool same FILE FILE    "same" or "different", and whether the hashes say so
  *   kir_tool round FILE        each kernel of the file, which has several, is what its text reads back as */
 #include <stdio.h>
@@ -53,6 +54,13 @@ static const char *printed(Arena *a, const Kir *k)
 {
     Buf b = { .arena = a };
     kir_print_cuda(k, &b);
+    return b.data;
+}
+
+static const char *printed_c(Arena *a, const Kir *k)
+{
+    Buf b = { .arena = a };
+    kir_print_c(k, &b);
     return b.data;
 }
 
@@ -132,6 +140,8 @@ int main(int argc, char **argv)
     else if (strcmp(argv[1], "same") == 0 && other)
         printf("%s, hashes %s\n", kir_same(k, other) ? "same" : "different", kir_hash(k) == kir_hash(other) ?
                "equal" : "differ");
+    else if (strcmp(argv[1], "c") == 0)
+        fputs(printed_c(a, k), stdout);
     else
         fputs(strcmp(argv[1], "cuda") == 0 ? printed(a, k) : dumped(a, k), stdout);
     arena_free(a);

@@ -79,13 +79,13 @@ same "chunk.kir without a byte: crashes" 0 "$crashes"
 { printf 'kernel k threads 32 {\nlet x: i64 = '; printf '(%.0s' {1..100000}; } >"$work/k.kir"
 same "many brackets" "line 2: too deep" "$("$work/kir" verify "$work/k.kir" 2>&1)"
 
-for file in chunk dead minus row table width; do
+for file in chunk dead limit minus row table width; do
     same "$file.kir" right "$("$work/kir" verify "tests/kir/$file.kir")"
 done
-for file in chunk row width; do
+for file in chunk limit row width; do
     same "$file.kir reads back" "1 passed, 0 failed" "$("$work/kir" round tests/kir/$file.kir)"
 done
-for file in chunk minus row table width; do
+for file in chunk limit minus row table width; do
     same "$file.kir as CUDA" "$(cat tests/kir/$file.cu)" "$("$work/kir" cuda tests/kir/$file.kir)"
     if cxx=$(command -v "${CXX:-g++}" || command -v clang++); then
         { echo '#include "cell_device.cuh"' &&
@@ -96,6 +96,11 @@ for file in chunk minus row table width; do
         same "$file.cu compiles" "" "$errors"
     fi
 done
+# As C for the CPU: what has no threads.
+same "limit.kir as C" "$(cat tests/kir/limit.cpu)" "$("$work/kir" c tests/kir/limit.kir)"
+{ echo '#include "cell_cpu.h"' && cat tests/kir/limit.cpu; } >"$work/limit.c"
+same "limit.cpu compiles" "" "$(${CC:-cc} -std=c11 -fsyntax-only -Wall -Wextra -Werror -Wno-unused-function -Iruntime \
+    -Iruntime/cpu "$work/limit.c" 2>&1)"
 same "dead.kir cleaned" "$(cat tests/kir/dead.clean)" "$("$work/kir" clean tests/kir/dead.kir)"
 
 # Equality: of the structure, not of names and comments; each change of it is seen.
