@@ -44,6 +44,17 @@ typedef struct CodeTable {
     KirVar *pointer;
 } CodeTable;
 
+/* A value over the past that the block has in shared memory, and where; and one that a thread has computed:
+ * at a step and at places that have these values. */
+typedef struct CodeTile {
+    Read read;
+    const KirExpr *value;
+} CodeTile;
+typedef struct CodePast {
+    NodeId array;
+    const KirExpr *t, *const *places, *local;
+} CodePast;
+
 /* Of a ROW kernel: how its loops go over vectors (kernels_wide.c). */
 typedef struct CodeSlots {
     /* That a thread keeps of a row, by whose numbers the loops go: a number, or the parameter V. NULL:
@@ -120,6 +131,14 @@ typedef struct Code {
     const CodeWalk *walk; /* of a kernel that walks over units, or NULL */
     void *of_schedule; /* what the schedule keeps that builds it */
     const KirExpr *two; /* a local with two neighbours that are stored together, or NULL */
+    /* Of a reduction that the kernel has computed: its value; or NULL. */
+    const KirExpr *(*reduces)(struct Code *x, NodeId id);
+    /* Values over the past that terms read (kernels_past.c); where past_keeps, those that a thread has
+     * computed have a name from then on. Statements in front of a value keep none. */
+    Vec(CodeTile) past_tiles;
+    Vec(CodePast) past_values;
+    bool past_keeps;
+    int inside; /* of statements in front of a value */
     /* Of packed sequences, the first row of this one, and how many steps it has; else NULL. */
     const KirExpr *first_row, *own_steps;
     const KirExpr *row;           /* b * T + t where rows run over both, else NULL */
@@ -315,6 +334,7 @@ const KirExpr *code_written(Code *x, RefKind kind, int id, Dtype type);
 /* Declares the shared parts of a value and gives the whole, as a real number; forgotten with `named`. */
 const KirExpr *code_value(Code *x, NodeId body, Named *named);
 void code_forget(Code *x, Named *named);
+const KirExpr *code_read(Code *x, const Read *r); /* a value that is read, at the indices in scope */
 /* The value of an array's element at the indices in scope, as a local; stored where it is kept. */
 void code_array(Code *x, NodeId id, Named *kept);
 /* Where a state lies before its step, in memory. */

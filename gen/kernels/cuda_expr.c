@@ -115,7 +115,7 @@ const KirExpr *ix_node(ExprPrinter *p, const IxExpr *e)
         bool fits = atom->type.of == KT_I64 || atom->type.of == KT_PLACE;
         if (!fits && atom->kind != KX_WHOLE)
             atom = kir_convert(p->kir, kir_value(KT_I64), atom);
-        bool minus = t->coef->is_const && t->coef->value < 0, first = kir_is_number(sum, 0);
+        bool minus = !p->adds && t->coef->is_const && t->coef->value < 0, first = kir_is_number(sum, 0);
         const KirExpr *coef = minus ? kir_whole(p->kir, -t->coef->value) : poly_node(p, t->coef);
         const KirExpr *term = kir_binary(p->kir, KB_MUL, coef, atom);
         sum = minus && first ? kir_neg(p->kir, term) : kir_binary(p->kir, minus ? KB_SUB : KB_ADD, sum, term);

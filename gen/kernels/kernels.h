@@ -150,8 +150,6 @@ struct Kernel {
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
     bool past_keeps;
-    int rows_apart;               /* kernels_past.c: bounds of distances are for a tile of rows, along
-                                   * which they may rise by so much from row to row; 0: for one row */
     void *of_schedule;            /* what the schedule keeps that prints the kernel */
     int loops_inside;             /* of expressions: reductions that are printed in place */
     int functions_inside;         /* functions without names around what is printed, which have places as parameters */
@@ -250,8 +248,16 @@ void emit_row(Kernel *k);
 void emit_apart(Kernel *k);
 int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */
 void emit_past(Kernel *k);
-/* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
-void past_limits(Kernel *k, NodeId array, IndexId w);
+/* Which distances w the terms of a reduction over the past have, at the indices of a row: from `at` on, those
+ * before it, or none where it is below zero. rows_apart: the limits are for a tile of rows, along which they may
+ * rise by so much from row to row; 0: for one row. */
+typedef enum { PAST_FROM, PAST_UNTIL, PAST_NONE } PastLimitKind;
+typedef struct PastLimit {
+    PastLimitKind kind;
+    const IxExpr *at;
+} PastLimit;
+typedef Vec(PastLimit) PastLimits;
+void past_limits(Kernel *k, NodeId array, IndexId w, int rows_apart, PastLimits *out);
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);

@@ -345,6 +345,44 @@ static const KirExpr *table(Code *x, NodeId array)
     return p;
 }
 
+/* May a value over the past be computed whatever condition its read stands under? Its indices are the
+ * reader's own, so that it is there. */
+static bool is_kept(const Code *x, NodeId array, const IxExpr *const *map)
+{
+    const Module *m = x->k->p->m;
+    const Node *a = k_node(x->k, array);
+    IndexId which;
+    bool kept = x->past_keeps && x->k->p->past[array] && a->type == TY_REAL;
+    for (int i = 0; i < a->naxes && kept; i++)
+        kept = ix_is_index(map[i], &which) && which >= IX_FIRST &&
+               m->indices.data[which].extent == m->indices.data[a->axes[i]].extent;
+    return kept;
+}
+
+/* The name of such a value at this step and at these places; or NULL. */
+static const KirExpr *kept_value(const Code *x, NodeId array, const KirExpr *const *places)
+{
+    for (int i = 0; i < x->past_values.len; i++) {
+        const CodePast *v = &x->past_values.data[i];
+        bool same = v->array == array && kir_equal(v->t, x->t);
+        for (int j = 0; same && j < k_node(x->k, array)->naxes; j++)
+            same = kir_equal(v->places[j], places[j]);
+        if (same)
+            return v->local;
+    }
+    return NULL;
+}
+
+static const KirExpr *keep_value(Code *x, NodeId array, const KirExpr *const *places, const KirExpr *value)
+{
+    size_t size = sizeof *places * (size_t)k_node(x->k, array)->naxes;
+    const KirExpr **own = arena_alloc(x->kir->arena, size + sizeof *own);
+    memcpy(own, places, size);
+    const KirExpr *local = kir_let(x->kir, names_fresh(&x->k->locals, "past"), code_real(x), value);
+    vec_push(x->kir->arena, &x->past_values, ((CodePast){ array, x->t, own, local }));
+    return local;
+}
+
 static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
 {
     const Node a = *k_node(x->k, array);
@@ -359,6 +397,12 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
     for (int i = 0; i < a.naxes; i++) {
         inside[i] = ix_node(&x->printer, map[i]);
         beyond[i] = !k_is_inside(x->k, map[i], x->k->p->m->indices.data[a.axes[i]].extent);
+    }
+    bool kept = is_kept(x, array, map);
+    const KirExpr *local = kept ? kept_value(x, array, inside) : NULL;
+    if (local) {
+        walk_leave(x->k, &a, meant);
+        return local;
     }
     for (int i = 0; i < a.naxes; i++) {
         before[i] = x->index[a.axes[i]];
@@ -375,7 +419,7 @@ static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
         x->k->beyond[a.axes[i]] = beyond[i];
     }
     walk_leave(x->k, &a, meant);
-    return v;
+    return kept && !x->inside ? keep_value(x, array, inside, v) : v;
 }
 
 /* An element of a value that is kept along the row, where the read is of this row, and inside of it whatever
@@ -505,9 +549,11 @@ static const KirExpr *gather(Code *x, NodeId id)
     }
     NodeId term = only && r.nbound == 1 ? k_node(x->k, r.args[0])->args[1] : r.args[0];
     x->away += named != NULL; /* nothing of it is kept, or read elsewhere */
+    x->inside += named != NULL;
     x->gathers = gathers && !named;
     x->wide = wide && !named;
     const KirExpr *v = expr_node(&x->printer, term);
+    x->inside -= named != NULL;
     x->away -= named != NULL;
     x->gathers = gathers;
     x->wide = wide;
@@ -542,7 +588,9 @@ static const KirExpr *reduce_in_place(Code *x, NodeId id)
     bool gathers = x->gathers, wide = x->wide;
     x->gathers = x->wide = false;
     x->depth++;
+    x->inside++;
     const KirExpr *term = expr_node(&x->printer, r.args[0]);
+    x->inside--;
     x->depth--;
     x->gathers = gathers;
     x->wide = wide;
@@ -561,15 +609,40 @@ static const KirExpr *reduce_in_place(Code *x, NodeId id)
 
 /* ---- what the printer of expressions asks for ---- */
 
+const KirExpr *code_read(Code *x, const Read *r)
+{
+    return r->step ? load_at_step(x, r) : r->is_tensor ? load_tensor(x, r) : load_array(x, r);
+}
+
+/* A value over the past that the block has at hand; or NULL. */
+static const KirExpr *past_tile(const Code *x, const Read *r)
+{
+    for (int i = 0; i < x->past_tiles.len; i++) {
+        const Read *t = &x->past_tiles.data[i].read;
+        bool same = !r->is_tensor && t->id == r->id && t->nmap == r->nmap && t->step == r->step;
+        for (int j = 0; j < r->nmap && same; j++)
+            same = t->map[j] == r->map[j];
+        if (same)
+            return x->past_tiles.data[i].value;
+    }
+    return NULL;
+}
+
 static const KirExpr *leaf(ExprPrinter *e, NodeId id)
 {
     Code *x = e->data;
     Read r;
     if (ir_gathers(x->k->p->m, id))
         return gather(x, id);
-    if (plan_resolve(x->k->p, id, &r))
-        return r.step ? load_at_step(x, &r) : r.is_tensor ? load_tensor(x, &r) : load_array(x, &r);
+    if (plan_resolve(x->k->p, id, &r)) {
+        const KirExpr *tile = x->depth ? NULL : past_tile(x, &r);
+        return tile ? tile : code_read(x, &r);
+    }
     const Node *n = k_node(x->k, id);
+    const KirExpr *made = n->kind == N_REDUCE && x->reduces ? x->reduces(x, id) : NULL;
+    if (made)
+        return made;
+    n = k_node(x->k, id);
     if (n->kind == N_REDUCE && x->k->p->past)
         return reduce_in_place(x, id);
     if (n->kind == N_ARRAY || n->kind == N_VIEW)

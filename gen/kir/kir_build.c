@@ -95,6 +95,17 @@ const KirFunction kir_functions[] = {
     { "cell_mma_load_c", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
     { "cell_mma_store_c", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
     { "cell_mma_zero", 1, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_assume", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_window_agree", 0, 2, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_window_row", 1, 0, 0, false, KIR_THREAD, KIR_THREAD, KT_I32 },
+    { "cell_window_column", 1, 0, 0, false, KIR_THREAD, KIR_THREAD, KT_I32 },
+    { "cell_window_multiply", 4, 2, 1, true, KIR_WARP, KIR_THREAD, KT_VOID },
+    { "cell_window_weigh", 3, 2, 1, true, KIR_WARP, KIR_THREAD, KT_VOID },
+    { "cell_window_put", 2, 0, 1, true, KIR_THREAD, KIR_THREAD, KT_VOID },
+    { "cell_window_most", 2, 0, 1, true, KIR_BLOCK, KIR_THREAD, KT_COUNT },
+    { "cell_window_total", 2, 0, 1, true, KIR_BLOCK, KIR_THREAD, KT_COUNT },
+    { "cell_window_growth", 3, 0, 1, true, KIR_THREAD, KIR_THREAD, KT_COUNT },
+    { "cell_window_rescale", 2, 0, 1, true, KIR_THREAD, KIR_THREAD, KT_VOID },
     { NULL, 0, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_VOID }
 };
 

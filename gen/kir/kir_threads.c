@@ -45,9 +45,12 @@ static int level_of_call(Threads *t, const KirExpr *e, int control)
     for (int i = 0; i < e->nargs; i++)
         level = most(level, level_of(t, e->args[i], control));
     meet(t, control, e->function->meets, e->function->name);
-    for (int i = 0; i < e->nargs; i++)
-        if (kir_writes(e->function, i) && e->args[i]->kind == KX_VAR && !kir_is_place(e->args[i]->type))
-            raise(t, &e->args[i]->var->level, most(level, control));
+    for (int i = 0; i < e->nargs; i++) {
+        KirVar *array = kir_array_var(e->args[i]);
+        bool whole = e->args[i]->kind == KX_VAR && !kir_is_place(e->args[i]->type);
+        if (kir_writes(e->function, i) && (array || whole))
+            raise(t, array ? &array->level : &e->args[i]->var->level, most(level, control));
+    }
     return level;
 }
 

@@ -546,6 +546,9 @@ struct ExprPrinter {
     const char *real;             /* "float" or "double" */
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
     bool in_c; /* text is C for the CPU, not CUDA */
+    /* Places are summed up as x + -1 * y, not x - y: of a difference nvcc knows that it does not overflow, and splits
+     * loops over the past by their conditions. */
+    bool adds;
     Fuse fuse;
     struct Kir *kir;              /* what nodes are made for */
     const ExprNodes *nodes;       /* NULL: the kernel is printed as text, and these are asked for texts: */

@@ -80,8 +80,10 @@
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
 //             cell_from_bits<T>(bits) cell_from_two<T>(bits, q): such a number as a float, and that of neighbour q
 //  parts      cell_split_matrix<Planes, Rising>(to, from, offset, rows, columns, pitch): f32 as three of bf16
-//  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
+//  window     cell_window_multiply<T, extent>(sums[8], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
 //             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
+//             cell_window_most(shares, near) cell_window_total(shares, part): of a row, by its four threads
+//             cell_window_growth(factors, most, near) cell_window_rescale(sums[tiles][8], factors): a maximum grows
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 //             cell_head<T, Inner, Outer, Units>: by one block; cell_cluster_head<T, Inner, Outer, Units>: by a cluster
 //             cell_columns<T>: of many columns for each sequence

@@ -26,7 +26,7 @@ template <class T, int Padded, class R> __global__ void k_window(const __grid_co
     for (int e = cell_thread(); e < 32 * WIDTH; e += 128)
         values[e / WIDTH * (WIDTH + CELL_WINDOW_GAP) + e % WIDTH] = p_values[e];
     cell_barrier();
-    R sums[2][4] = {};
+    R sums[8] = {};
     cell_window_multiply<T, Padded>(sums, rows, columns, extent);
     cell_window_put(tile, sums);
     cell_barrier();
@@ -36,12 +36,12 @@ template <class T, int Padded, class R> __global__ void k_window(const __grid_co
     for (int e = cell_thread(); e < 1024; e += 128)
         tile[e % 32 * (32 + CELL_WINDOW_GAP) + e / 32] = p_weights[e];
     cell_barrier();
-    R weighed[2][2][4] = {};
+    R weighed[2][8] = {};
     for (int x = 0; x < 2; x++)
         cell_window_weigh<T, WIDTH>(weighed[x], tile, values + x * 32);
     for (int q = 0; q < 2; q++)
         for (int x = 0; x < 8; x++)
-            ((R *)args.ptr[5])[cell_window_row(q) * WIDTH + x / 4 * 32 + cell_window_column(x % 4)] = weighed[x / 4][q][x % 4];
+            ((R *)args.ptr[5])[cell_window_row(q) * WIDTH + x / 4 * 32 + cell_window_column(x % 4)] = weighed[x / 4][q * 4 + x % 4];
 }
 
 template <class R> struct Tiles {
