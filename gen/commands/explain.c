@@ -845,6 +845,11 @@ const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS])
     return NULL;
 }
 
+double explain_argument_at(const Explain *e, const CallArg *a, const int64_t *sizes)
+{
+    return explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(argument_type(e->m, a));
+}
+
 /* Bytes of a call's arguments, of histories or of all others; own: without the values that forward's arguments are as
  * well. */
 static double argument_bytes(const Explain *e, const CallArgs *args, bool own, bool histories, const int64_t *sizes)
@@ -855,8 +860,7 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
         const Tensor *x = &e->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
         if (!ignored && !(own && a->role == ROLE_VALUE) && (x->kind == T_HISTORY) == histories)
-            sum +=
-                explain_size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(argument_type(e->m, a));
+            sum += explain_argument_at(e, a, sizes);
     }
     return sum;
 }
@@ -902,6 +906,12 @@ static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, co
         return parts_at(e, b, sizes);
     const int64_t chunks = b->per_steps ? (sizes[ATOM_T] + b->per_steps - 1) / b->per_steps : 1;
     return n * (double)chunks;
+}
+
+double explain_buffer_at(const Explain *e, int slot, const int64_t *sizes)
+{
+    const Buffer *b = &e->p->buffers.data[slot];
+    return buffer_at(e, b, buffer_bytes(e, b), sizes);
 }
 
 static double mib(double bytes)
@@ -956,6 +966,7 @@ void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     put_paragraph(intern_f(e.c, "inference: arguments %.1f, workspace at most %.1f, in all %.1f",
                            mib(x.arguments), mib(x.inference), mib(x.arguments + x.inference)), 2, out);
     put_history_memory(&e, &forward, &backward, sizes);
+    explain_budget(p, sizes, out);
 }
 
 static void put_checks(const Explain *e)

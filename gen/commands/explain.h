@@ -32,6 +32,8 @@ typedef struct CallMemory {
 CallMemory explain_call_memory(const Plan *p, const int64_t sizes[MAX_DIMS]);
 /* A size in numbers that do not wrap: sizes that no machine has room for are asked about as well. */
 double explain_size_at(const Module *m, const Poly *x, const int64_t *sizes);
+/* explain_budget.c: what a budget for the reserve does to a call of such sizes. */
+void explain_budget(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
 /* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
 /* explain_forms.c: which form of the plan, of walks and of products a call of such sizes takes, and why not those before it. */

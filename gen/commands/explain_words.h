@@ -3,6 +3,7 @@
 #ifndef CELLC_EXPLAIN_WORDS_H
 #define CELLC_EXPLAIN_WORDS_H
 
+#include "ir/arguments.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 
@@ -23,6 +24,8 @@ const char *explain_size(const Explain *e, const Poly *x);     /* in the spec's 
 const char *explain_value(const Explain *e, NodeId id);        /* its name, or "v12 in a" */
 void explain_instance(const Explain *e);                       /* prints the cell with its settings, and its sizes */
 Cost explain_sum(const Explain *e, Direction d);               /* of all operations of a direction */
+double explain_buffer_at(const Explain *e, int slot, const int64_t *sizes); /* bytes, of all its rows */
+double explain_argument_at(const Explain *e, const CallArg *a, const int64_t *sizes); /* likewise */
 const char *explain_saved(const Explain *e);                   /* what forward keeps for backward */
 
 #endif

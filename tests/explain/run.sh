@@ -137,5 +137,51 @@ chunks no mlstm --dim N=64 --dim V=64 --dtype bf16
 # Two reads, and two updates in a step.
 chunks yes tests/chunk/cells/read_of_a_difference.cell --dim N=128 --dim V=128 --dtype bf16
 chunks yes tests/chunk/cells/write_then_correct.cell --dim N=128 --dim V=128 --dtype bf16
+# What is said of a budget for the reserve is what the runtime does, to the byte: with states of all steps, with none,
+# with histories and lengths; and why some have no pieces.
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$PWD/$build
+root=$PWD
+read -r _ libs <"$build/libcell.flags"
+budget() { # SPEC, B,T,dims as the runtime has them, --sizes, options, words that must be there
+    local spec=$1 list=$2 sizes=$3 options=$4 words=$5 cell said n of=()
+    cell=$(basename "$spec" .cell)
+    # shellcheck disable=SC2086
+    said=$("$cellc" explain "$spec" $options --sizes "$sizes" 2>&1 | sed -n '/^  a budget/,/^$/p' | xargs)
+    if [[ $said != *"$words"* ]]; then
+        fail "cellc explain $spec $options --sizes $sizes: '$said'"
+        return
+    fi
+    for word in "on nothing:0" "on steps once:1" "on steps twice:2" "on steps three:3" "on steps four:4"; do
+        n=$(sed -n "s/.*from \([0-9]*\) ${word%:*}.*/\1/p" <<<"$said")
+        [[ -z $n ]] || of+=("$n:${word##*:}")
+    done
+    # shellcheck disable=SC2086
+    if ! "$cellc" emit "$spec" $options -o "$work/$cell" >/dev/null ||
+        ! (cd "$work/$cell" && ${CC:-cc} -std=c11 -D_GNU_SOURCE -O0 -w -I"$root/runtime" -I"$root/bench" -I. \
+            "-DCELL_KERNEL_SYMBOL=extern __attribute__((weak))" -DINSTANCE="${cell}_instance" "$cell.c" \
+            "${cell}_ref.c" "$root/tests/explain/budget.c" "$root/bench/footprint.c" "$build/libcell.a" $libs \
+            -o budget) >"$work/log" 2>&1; then
+        fail "$spec $options: $(head -n 3 "$work/log")"
+    elif said=$("$work/$cell/budget" "$list" "${of[@]}"); then
+        passed=$((passed + ${#of[@]}))
+    else
+        fail "cellc explain $spec $options --sizes $sizes: $said"
+    fi
+    rm -rf "${work:?}/$cell"
+}
+budget specs/m2rnn.cell 2,4096,4 B=2,T=4096,G=4 "" "four times"
+budget specs/gru.cell 16,512,48,64 B=16,T=512,D=48,H=64 "--lengths --dtype bf16" "four times"
+budget specs/indrnn.cell 3,5000,65,65 B=3,T=5000,D=65,H=65 "--dtype f64" "four times"
+budget specs/conv4_silu.cell 2,512,64 B=2,T=512,D=64 "" "twice"
+budget specs/layernorm.cell 2,512,64 B=2,T=512,D=64 "" "once; less"
+budget specs/e79.cell 2,700,40 B=2,T=700,D=40 "--dim N=40 --schedule steps" "once"
+budget specs/lstm.cell 2,512,64,64 B=2,T=512,D=64,H=64 "--lengths --reverse" "begin at their ends"
+budget specs/causal_attention.cell 2,64,3,64 B=2,T=64,H=3,history=64 "" "reads all steps before"
+if "$cellc" explain delta --sizes B=8,T=2048,H=16 | grep -q '^  a budget for the reserve: cell_recompute_bytes says it'; then
+    passed=$((passed + 1))
+else
+    fail "cellc explain delta: its budget"
+fi
 echo "$passed passed, $failed failed"
 exit $((failed > 0))
