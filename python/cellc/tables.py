@@ -43,7 +43,7 @@ Desc = struct("cell_desc", plan_version=I32, name__key=TEXT,
               forward__backward__step__ref_forward__ref_backward__ref_reserve_bytes=P,
               n_bindings__n_sizes__n_tensors__n_forward_args__n_backward_args__n_checks__n_kernels__n_reserve=I32,
               how=TEXT, block_memory=I64, preferred__next__takes=P, archs=TEXT, pointer_alignment=I32, places=P,
-              room__total=I32, domains__cpu=P)
+              room__total=I32, domains__cpu=P, program=TEXT, counts_steps__take__put=I32)
 
 TYPES = {kind.__name__: kind for kind in (Tensor, Arg, Buffer, Ref, Op, Plan, Kernel, Check, Binding, Domain, Desc)}
 TYPES.update(int64_t=I64, int16_t=I16, cell_expr=P)
