@@ -497,6 +497,38 @@ static cell_status cuda_gemm(void *self, const cell_gemm_call *call, cell_error 
     return status;
 }
 
+/* Of the first one's sizes and strides; where the matrices of each are is on the device. */
+static cell_status cuda_gemms(void *self, const cell_gemm_call *calls, int n, void *const *places,
+                              cell_error *err)
+{
+    CudaDevice *cuda = self;
+    cell_blas_call blas;
+    const char *which;
+    cell_status status = CELL_OK;
+    if (!cell_blas_form(&calls[0], &blas, &which)) {
+        for (int i = 0; i < n && status == CELL_OK; i++)
+            status = cuda_gemm(self, &calls[i], err);
+        return status;
+    }
+    const void *const *a = (const void *const *)places + (blas.swapped ? n : 0), *const *b =
+                                                                                     (const void *const *)
+                                                                                         places +
+                                                                                     (blas.swapped ? 0 : n);
+    cell_blas_factor alpha = cell_blas_factor_of(calls[0].alpha, blas.c.dtype),
+                     beta = cell_blas_factor_of(calls[0].beta, blas.c.dtype);
+    status = use(cuda, err);
+    if (status != CELL_OK)
+        return status;
+    return check_blas(
+        cublasGemmBatchedEx_64(cuda->blas, blas.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                               blas.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, blas.n, blas.m, blas.k, &alpha,
+                               b, cuda_type(blas.b.dtype), blas.ldb, a, cuda_type(blas.a.dtype), blas.lda,
+                               &beta, (void *const *)places + 2 * n, cuda_type(blas.c.dtype), blas.ldc, n,
+                               blas.c.dtype == CELL_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                               CUBLAS_GEMM_DEFAULT),
+        "matrix products", err);
+}
+
 static cell_status explain_image(const CudaDevice *cuda, const cell_kernel *kernel, cudaError_t error,
                                  cell_error *err) {
     cudaGetLastError();
@@ -810,6 +842,7 @@ const cell_backend *cell_cuda_backend(void) {
         .put = cuda_put,
         .fill = cuda_fill,
         .gemm = cuda_gemm,
+        .gemms = cuda_gemms,
         .launch = cuda_launch,
         .prepare = cuda_prepare,
         .attribute = cuda_attribute,

@@ -511,6 +511,35 @@ static cell_status driver_gemm(void *self, const cell_gemm_call *call, cell_erro
     return status;
 }
 
+/* Of the first one's sizes and strides; where the matrices of each are is on the device. */
+static cell_status driver_gemms(void *self, const cell_gemm_call *calls, int n, void *const *places,
+                                cell_error *err)
+{
+    Device *d = self;
+    cell_blas_call blas;
+    const char *which;
+    cell_status status = CELL_OK;
+    if (!cell_blas_form(&calls[0], &blas, &which)) {
+        for (int i = 0; i < n && status == CELL_OK; i++)
+            status = driver_gemm(self, &calls[i], err);
+        return status;
+    }
+    const int compute = blas.c.dtype == CELL_F64 ? CELL_BLAS_COMPUTE_64F : CELL_BLAS_COMPUTE_32F;
+    void *const *a = places + (blas.swapped ? n : 0), *const *b = places + (blas.swapped ? 0 : n);
+    cell_blas_factor alpha = cell_blas_factor_of(calls[0].alpha, blas.c.dtype),
+                     beta = cell_blas_factor_of(calls[0].beta, blas.c.dtype);
+    status = use(d, err);
+    if (status != CELL_OK)
+        return status;
+    return check_blas(d,
+                      d->blas.cublasGemmBatchedEx_64(d->cublas, blas.b_transposed, blas.a_transposed, blas.n,
+                                                     blas.m, blas.k, &alpha, b, blas_type(blas.b.dtype),
+                                                     blas.ldb, a, blas_type(blas.a.dtype), blas.lda, &beta,
+                                                     places + 2 * n, blas_type(blas.c.dtype), blas.ldc, n,
+                                                     compute, CELL_BLAS_GEMM_DEFAULT),
+                      "matrix products", err);
+}
+
 /* The kernel's slot, or the free one where it belongs; NULL when the table is full. */
 static KernelSlot *slot_of(Device *d, const cell_kernel *kernel) {
     uintptr_t hash = (uintptr_t)kernel / sizeof *kernel * 2654435761u;
@@ -802,6 +831,7 @@ static const cell_backend driver_backend = {
     .put = driver_put,
     .fill = driver_fill,
     .gemm = driver_gemm,
+    .gemms = driver_gemms,
     .launch = driver_launch,
     .prepare = driver_prepare,
     .attribute = driver_attribute,

@@ -98,6 +98,19 @@ static cell_status emulated_create(void **self, int device, cell_error *err) {
     return host_create(self, device, err);
 }
 
+/* The matrices are where `places` says, as on a device. */
+static cell_status emulated_gemms(void *self, const cell_gemm_call *calls, int n, void *const *places,
+                                  cell_error *err)
+{
+    cell_status status = CELL_OK;
+    for (int i = 0; i < n && status == CELL_OK; i++) {
+        cell_gemm_call call = calls[i];
+        call.a.data = places[i], call.b.data = places[n + i], call.c.data = places[2 * n + i];
+        status = cell_host_gemm(self, &call, err);
+    }
+    return status;
+}
+
 static cell_status emulated_launch(void *self, const cell_launch *launch, cell_error *err) {
     (void)self;
     if (!cell_emulator_launch)
@@ -141,6 +154,7 @@ const cell_backend *cell_emulated_backend(void) {
         .transfer = cell_host_copy,
         .fill = cell_host_fill,
         .gemm = cell_host_gemm,
+        .gemms = emulated_gemms,
         .launch = emulated_launch,
         .attribute = host_attribute,
         .resident = host_resident,

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 8
+#define CELL_PLAN_VERSION 9
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -143,12 +143,13 @@ typedef enum cell_op_kind {
     CELL_OP_FILL,
     CELL_OP_COPY,
     CELL_OP_FORMS,
-    CELL_OP_LIST
+    CELL_OP_LIST,
+    CELL_OP_PRODUCTS
 } cell_op_kind;
 
 /* An operation runs when all of this holds: `need` is NULL or at least one listed argument is non-NULL;
  * `unless` is NULL or all its arguments are NULL; `when` is NULL or not zero; and its flags fit the call. A
- * LOOP, FORMS or LIST that does not run skips its operations. */
+ * LOOP, FORMS, LIST or PRODUCTS that does not run skips its operations. */
 enum {
     CELL_OP_SAVE_ONLY = 1,       /* forward with a reserve only */
     CELL_OP_INFER_ONLY = 2,      /* forward without a reserve only */
@@ -200,10 +201,22 @@ typedef struct cell_loop_op {
 
 /* LIST runs the next n_ops operations. FORMS has them as forms of one piece of work, in order of preference: the first whose
  * `when` holds is taken, and no other runs. Conditions of forms depend on sizes and the device only, so the same form is
- * taken whenever it is asked (CELL_X_FORM); n_ops counts what is inside of LOOP, FORMS and LIST too. */
+ * taken whenever it is asked (CELL_X_FORM); n_ops counts what is inside of LOOP, FORMS, LIST and PRODUCTS
+ * too. */
 typedef struct cell_list_op {
     int32_t n_ops;
 } cell_list_op;
+
+/* Runs the next n_ops operations, of which no product reads or writes what another one of them writes. Products of equal
+ * sizes and strides go together, as one call of the backend where it has such (cell_backend.gemms): they come behind the
+ * other operations inside, and `kernel` writes before where their matrices are, at `places`. */
+typedef struct cell_products_op {
+    int32_t n_ops;
+    int16_t kernel; /* index into desc->kernels */
+    cell_expr together; /* 0: they run one by one, in their order */
+    cell_ref places; /* three pointers for each of CELL_MAX_TOGETHER products */
+} cell_products_op;
+#define CELL_MAX_TOGETHER 30 /* products of one operation */
 
 /* FILL sets `bytes` bytes to `byte`; COPY copies them from `from`, which must not overlap. */
 typedef struct cell_memory_op {
@@ -224,6 +237,7 @@ typedef struct cell_op {
         cell_loop_op loop;
         cell_memory_op memory;
         cell_list_op list; /* FORMS, LIST */
+        cell_products_op products;
     } u;
 } cell_op;
 

@@ -162,6 +162,7 @@ cell_status cell_gemm_check(const cell_gemm_call *call, cell_error *err);
 typedef struct cell_blas_call {
     int64_t m, n, k, batch;
     int a_transposed, b_transposed;
+    int swapped; /* C^T = B^T A^T is computed: a is the call's B */
     int64_t lda, ldb, ldc;
     cell_matrix a, b, c;
 } cell_blas_call;

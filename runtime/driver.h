@@ -173,7 +173,11 @@ enum { /* of cuBLAS */
       (cell_handle blas, int a_form, int b_form, int64_t m, int64_t n, int64_t k, const void *alpha,         \
        const void *a, int a_type, int64_t lda, long long a_stride, const void *b, int b_type, int64_t ldb,   \
        long long b_stride, const void *beta, void *c, int c_type, int64_t ldc, long long c_stride,           \
-       int64_t count, int compute, int algorithm))
+       int64_t count, int compute, int algorithm))                                                           \
+    F(cublasGemmBatchedEx_64,                                                                                \
+      (cell_handle blas, int a_form, int b_form, int64_t m, int64_t n, int64_t k, const void *alpha,         \
+       void *const *a, int a_type, int64_t lda, void *const *b, int b_type, int64_t ldb, const void *beta,   \
+       void *const *c, int c_type, int64_t ldc, int64_t count, int compute, int algorithm))
 
 #define CELL_DRIVER_MEMBER(name, arguments) int(*name) arguments;
 

@@ -10,6 +10,8 @@ int cell_op_span(const cell_plan *plan, int at, int end) {
         inside = op->u.loop.n_ops;
     else if (op->kind == CELL_OP_FORMS || op->kind == CELL_OP_LIST)
         inside = op->u.list.n_ops;
+    else if (op->kind == CELL_OP_PRODUCTS)
+        inside = op->u.products.n_ops;
     return inside < 0 || inside > end - at - 1 ? 0 : 1 + inside;
 }
 

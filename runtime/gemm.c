@@ -99,12 +99,18 @@ int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char 
     if (!operand_form(&call->c, call->m, call->n, &c_transposed, &blas->ldc))
         return 0;
     if (c_transposed) { /* C^T = B^T A^T, and C^T is row-major */
+        blas->swapped = 1;
         blas->m = call->n, blas->n = call->m;
         blas->a = transposed(call->b), blas->b = transposed(call->a), blas->c = transposed(call->c);
     }
     *which = c_transposed ? "B" : "A";
-    if (!operand_form(&blas->a, blas->m, blas->k, &blas->a_transposed, &blas->lda))
+    if (blas->k == 1 &&
+        blas->a.row_stride == 1) { /* one column as one row: rows of one element begin at no vectors */
+        blas->a_transposed = 1;
+        blas->lda = blas->m;
+    } else if (!operand_form(&blas->a, blas->m, blas->k, &blas->a_transposed, &blas->lda)) {
         return 0;
+    }
     *which = c_transposed ? "A" : "B";
     return operand_form(&blas->b, blas->k, blas->n, &blas->b_transposed, &blas->ldb);
 }

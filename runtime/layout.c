@@ -16,6 +16,7 @@ const cell_ref *cell_op_ref(const cell_op *op, int i) {
         return i == 0 ? &op->u.memory.to : i == 1 ? &op->u.memory.from : NULL;
     case CELL_OP_FILL:
         return i == 0 ? &op->u.memory.to : NULL;
+    case CELL_OP_PRODUCTS: return i == 0 ? &op->u.products.places : NULL;
     case CELL_OP_LOOP:
     case CELL_OP_FORMS:
     case CELL_OP_LIST:
@@ -49,21 +50,28 @@ typedef struct Room {
     int64_t at, end;
 } Room;
 
-/* What a loop does in one turn the next may need: all its operations count as one, that of the outermost. */
+/* What a loop does in one turn the next may need: all its operations count as one, that of the outermost.
+ * Products that go together come behind what else stands among them. */
 static void find_lives(const cell_plan *plan, Room *of) {
     int end = -1, turn = 0; /* the last operation of the outermost open loop, and its first */
+    int products = -1, inside = -1; /* the last of products together, and of a list or loop among them */
     for (int i = 0; i < plan->n_ops; i++) {
         const cell_op *op = &plan->ops[i];
         const cell_ref *ref;
         if (i > end && op->kind == CELL_OP_LOOP)
             turn = i, end = i + op->u.loop.n_ops;
+        if (i > products && op->kind == CELL_OP_PRODUCTS)
+            products = i + op->u.products.n_ops;
+        if (i > inside && i <= products && (op->kind == CELL_OP_LIST || op->kind == CELL_OP_LOOP))
+            inside = i + cell_op_span(plan, i, plan->n_ops) - 1;
+        int waits = i <= products && i > inside && (op->kind == CELL_OP_GEMM || op->kind == CELL_OP_PRODUCTS);
         for (int k = 0; (ref = cell_op_ref(op, k)); k++) {
             if (ref->buffer < 0 || ref->buffer >= plan->n_buffers)
                 continue; /* reported where it would run */
             Room *room = &of[ref->buffer];
-            int first = i <= end ? turn : i, last = i <= end ? end : i;
+            int first = i <= end ? turn : i, last = i <= end ? end : waits ? products : i;
             room->first = first < room->first ? first : room->first;
-            room->last = last;
+            room->last = last > room->last ? last : room->last;
         }
     }
 }

@@ -163,8 +163,11 @@ static int is_fixed(const cell_run *run, const cell_operand *operand)
     return 1;
 }
 
-static cell_status run_gemm(const cell_run *run, const cell_op *op) {
+/* The product of an operation, checked; or its text. here: 0 where nothing is to be multiplied. */
+static cell_status product_of(const cell_run *run, const cell_op *op, cell_gemm_call *to, int *here)
+{
     const cell_gemm_op *gemm = &op->u.gemm;
+    *here = 0;
     int adds = gemm->beta == CELL_BETA_ONE ||
                (gemm->beta == CELL_BETA_ACCUMULATE && run->flags & CELL_KERNEL_ACCUMULATE);
     cell_gemm_call call = {.alpha = gemm->alpha, .beta = adds ? 1 : 0};
@@ -191,10 +194,17 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
     if (run->n_loops && run->ctx->backend->loop)
         call.fixed = is_fixed(run, &gemm->a) | is_fixed(run, &gemm->b) << 1;
     call.mixes = run->ctx->backend->kind == CELL_BACKEND_CPU;
-    status = cell_gemm_check(&call, run->err);
-    if (status != CELL_OK)
-        return status;
-    return run->ctx->backend->gemm(run->ctx->self, &call, run->err);
+    *to = call;
+    *here = 1;
+    return cell_gemm_check(&call, run->err);
+}
+
+static cell_status run_gemm(const cell_run *run, const cell_op *op)
+{
+    cell_gemm_call call;
+    int here;
+    cell_status status = product_of(run, op, &call, &here);
+    return status == CELL_OK && here ? run->ctx->backend->gemm(run->ctx->self, &call, run->err) : status;
 }
 
 /* Kernels walk their work grid-stride, so a grid beyond the hardware's limit is cut to it. */
@@ -491,6 +501,156 @@ static cell_status run_forms(cell_run *run, int at) {
                : cell_run_ops(run, taken, cell_op_span(run->plan, taken, run->plan->n_ops));
 }
 
+/* ---- products together */
+
+typedef struct Together {
+    cell_gemm_call calls[CELL_MAX_TOGETHER];
+    int n;
+} Together;
+
+static int same_matrix(const cell_matrix *a, const cell_matrix *b)
+{
+    return a->dtype == b->dtype && a->row_stride == b->row_stride && a->col_stride == b->col_stride;
+}
+
+/* Products that one call may take: the pointers of a batch must be such that whole vectors begin there. */
+static int goes_together(const cell_gemm_call *call)
+{
+    return call->batch == 1 && call->k > 0 && call->alpha != 0 &&
+           ((uintptr_t)call->a.data | (uintptr_t)call->b.data | (uintptr_t)call->c.data) % 16 == 0;
+}
+
+static int are_alike(const cell_gemm_call *a, const cell_gemm_call *b)
+{
+    return goes_together(a) && goes_together(b) && a->m == b->m && a->n == b->n && a->k == b->k &&
+           a->alpha == b->alpha && a->beta == b->beta && same_matrix(&a->a, &b->a) &&
+           same_matrix(&a->b, &b->b) && same_matrix(&a->c, &b->c);
+}
+
+/* Products that are alike stand side by side then; the first of those. */
+static void sort_alike(Together *all)
+{
+    for (int i = 0; i < all->n; i++) {
+        int next = i + 1;
+        for (int k = next; k < all->n; k++) {
+            if (!are_alike(&all->calls[i], &all->calls[k]))
+                continue;
+            cell_gemm_call found = all->calls[k];
+            memmove(&all->calls[next + 1], &all->calls[next], sizeof found * (size_t)(k - next));
+            all->calls[next++] = found;
+        }
+        i = next - 1;
+    }
+}
+
+/* How many from the i-th on go as one. */
+static int count_alike(const Together *all, int i)
+{
+    int n = 1;
+    while (i + n < all->n && are_alike(&all->calls[i], &all->calls[i + n]))
+        n++;
+    return n;
+}
+
+/* Of each call of several products: where all its A are, all B, all C. */
+static cell_status write_places(const cell_run *run, const cell_op *op, const Together *all, void **places)
+{
+    const cell_products_op *products = &op->u.products;
+    cell_kernel_args args;
+    Place place = { 0 };
+    int n = 1;
+    memset(&args, 0, sizeof args);
+    for (int i = 0, count; i < all->n; i += count) {
+        count = count_alike(all, i);
+        for (int k = 0; count > 1 && k < 3 * count; k++) {
+            const cell_gemm_call *call = &all->calls[i + k % count];
+            args.ptr[n++] = k < count ? call->a.data : k < 2 * count ? call->b.data : call->c.data;
+        }
+    }
+    if (n == 1)
+        return CELL_OK;
+    cell_status status = locate(run, op->name, &products->places, &place);
+    if (status != CELL_OK)
+        return status;
+    if (products->kernel < 0 || products->kernel >= run->desc->n_kernels)
+        return wrong_plan(run, op->name, "no such kernel");
+    if (place.room >= 0 &&
+        place.room * (int64_t)cell_dtype_bytes(place.dtype) < (n - 1) * (int64_t)sizeof(void *))
+        return wrong_plan(run, op->name, "places that leave their buffer");
+    *places = args.ptr[0] = place.at;
+    args.t = n - 1;
+    const cell_kernel *kernel = &run->desc->kernels[products->kernel];
+    cell_launch launch = { .kernel = kernel, .grid = { 1, 1, 1 }, .threads = kernel->threads, .args = &args };
+    return run->ctx->backend->launch(run->ctx->self, &launch, run->err);
+}
+
+/* What stands between the products is run, and they are left. */
+static cell_status gather(cell_run *run, int first, int count, Together *all)
+{
+    int end = first + count;
+    for (int at = first; at < end;) {
+        const cell_op *op = &run->plan->ops[at];
+        int here = 0, taken = at, length = cell_op_span(run->plan, at, end);
+        int64_t number;
+        if (length == 0)
+            return wrong_plan(run, op->name, "an operation that holds others is longer than the plan");
+        cell_status status = applies(run, op, &here);
+        cell_scope scope = scope_of(run);
+        if (status == CELL_OK && here && op->kind == CELL_OP_FORMS)
+            status = cell_form_taken(&scope, at, &number, &taken, run->err);
+        if (status == CELL_OK && here && taken >= 0) {
+            op = &run->plan->ops[taken];
+            if (taken != at)
+                status = applies(run, op, &here);
+        }
+        if (status == CELL_OK && here && taken >= 0) {
+            if (op->kind == CELL_OP_GEMM && all->n == CELL_MAX_TOGETHER)
+                return wrong_plan(run, op->name, "too many products together");
+            status = op->kind == CELL_OP_GEMM ? product_of(run, op, &all->calls[all->n], &here)
+                                              : cell_run_ops(run, taken, cell_op_span(run->plan, taken, end));
+            all->n += op->kind == CELL_OP_GEMM && status == CELL_OK && here;
+        }
+        if (status != CELL_OK)
+            return name_failure(run, op, status);
+        at += length;
+    }
+    return CELL_OK;
+}
+
+static cell_status run_together(cell_run *run, int at)
+{
+    const cell_op *op = &run->plan->ops[at];
+    const cell_backend *backend = run->ctx->backend;
+    Together all = { .n = 0 };
+    void *places = NULL;
+    cell_status status = gather(run, at + 1, op->u.products.n_ops, &all);
+    sort_alike(&all);
+    if (status == CELL_OK)
+        status = write_places(run, op, &all, &places);
+    for (int i = 0, count; status == CELL_OK && i < all.n; i += count) {
+        count = count_alike(&all, i);
+        status = count == 1 ? backend->gemm(run->ctx->self, &all.calls[i], run->err)
+                            : backend->gemms(run->ctx->self, &all.calls[i], count, places, run->err);
+        places = count == 1 ? places : (char *)places + 3 * (size_t)count * sizeof(void *);
+    }
+    return status;
+}
+
+static cell_status run_products(cell_run *run, int at)
+{
+    const cell_op *op = &run->plan->ops[at];
+    int64_t together = 0;
+    if (run->text) {
+        cell_text_add(run->text, "%d operations, products of equal sizes together:\n", op->u.products.n_ops);
+        return cell_run_ops(run, at + 1, op->u.products.n_ops);
+    }
+    cell_status status =
+        run->ctx->backend->gemms ? cell_run_eval(run, op->u.products.together, 1, &together) : CELL_OK;
+    if (status != CELL_OK || !together)
+        return status != CELL_OK ? status : cell_run_ops(run, at + 1, op->u.products.n_ops);
+    return run_together(run, at);
+}
+
 static cell_status run_list(cell_run *run, int at) {
     if (run->text)
         cell_text_add(run->text, "%d operations:\n", run->plan->ops[at].u.list.n_ops);
@@ -509,12 +669,14 @@ static cell_status run_one(cell_run *run, int at) {
         return run_forms(run, at);
     if (op->kind == CELL_OP_LIST)
         return run_list(run, at);
+    if (op->kind == CELL_OP_PRODUCTS && (run->text || !aloud))
+        return run_products(run, at);
     if (aloud)
         timespec_get(&start, TIME_UTC);
     const cell_backend *shows = run->text ? NULL : run->ctx->backend;
     if (shows && shows->range)
         shows->range(run->ctx->self, op->name);
-    cell_status status = run_simple(run, op);
+    cell_status status = op->kind == CELL_OP_PRODUCTS ? run_products(run, at) : run_simple(run, op);
     if (shows && shows->range)
         shows->range(run->ctx->self, NULL);
     if (status == CELL_OK && aloud)
@@ -553,6 +715,17 @@ static cell_status prepare_one(const cell_run *run, const cell_op *op) {
     return cell_fail(run->err, status, "%.700s; it was built for --archs \"%.128s\"", plain.text, run->desc->archs);
 }
 
+/* The kernel that writes where matrices are, where some go together. */
+static cell_status prepare_places(cell_run *run, const cell_op *op)
+{
+    int index = op->u.products.kernel;
+    if (index < 0 || index >= run->desc->n_kernels)
+        return wrong_plan(run, op->name, "no such kernel");
+    return run->ctx->backend->gemms
+               ? run->ctx->backend->prepare(run->ctx->self, &run->desc->kernels[index], 0, run->err)
+               : CELL_OK;
+}
+
 static cell_status prepare_range(cell_run *run, int first, int count);
 
 static cell_status prepare_forms(cell_run *run, int at) {
@@ -579,8 +752,10 @@ static cell_status prepare_range(cell_run *run, int first, int count) {
             status = prepare_one(run, op);
         if (status == CELL_OK && here && op->kind == CELL_OP_FORMS)
             status = prepare_forms(run, at);
-        if (status == CELL_OK && here && op->kind == CELL_OP_LIST)
-            status = prepare_range(run, at + 1, op->u.list.n_ops);
+        if (status == CELL_OK && here && (op->kind == CELL_OP_LIST || op->kind == CELL_OP_PRODUCTS))
+            status = prepare_range(run, at + 1, length - 1);
+        if (status == CELL_OK && here && op->kind == CELL_OP_PRODUCTS)
+            status = prepare_places(run, op);
         if (status == CELL_OK && here && op->kind == CELL_OP_LOOP && level < CELL_MAX_LOOPS) {
             status = cell_run_eval(run, op->u.loop.from, 0, &run->loop[level]);
             run->n_loops = level + 1;

@@ -135,10 +135,27 @@ static const char *group_words(const Asked *a, const Group *g)
     return name ? name : g->kernel;
 }
 
+/* The first of products that go together stands for all of them. */
+static void put_together(const Asked *a, Direction d, const Group *g)
+{
+    const GroupVec *all = &a->p->program[d].groups;
+    int n = 0;
+    if (g > all->data && g[-1].together == g->together)
+        return;
+    while (g + n < all->data + all->len && g[n].together == g->together)
+        n++;
+    buf_f(a->out, "  %s, %d products from %s to %s\n", d == FORWARD ? "forward" : "backward", n,
+          group_words(a, g), group_words(a, &g[n - 1]));
+    bool taken = put_form(a, "those of equal sizes as one batch", form_goes_together(a->p), false);
+    put_form(a, "one by one", NULL, taken);
+}
+
 static void put_group(const Asked *a, Direction d, const Group *g)
 {
     const char *way = d == FORWARD ? "forward" : "backward";
     bool sized = a->p->request->products != PRODUCTS_PARTS, taken;
+    if (g->together)
+        put_together(a, d, g);
     if (g->kind == G_GEMM && g->gemm.parts[0] && sized) {
         buf_f(a->out, "  %s, the product %s\n", way, group_words(a, g));
         taken = put_form(a, "products of its operands' parts in bf16", form_takes_parts(a->p, &a->p->program[d], &g->gemm), false);

@@ -297,6 +297,9 @@ const KirExpr *code_count_slots(Code *x, const KirExpr *step);
 int code_stride(Code *x, const IxExpr *lin, const Poly *pitch);
 /* The element of this neighbour in a vector that is read before them. */
 const KirExpr *code_vector(Code *x, const CodeVector *v);
+/* Of neighbours: the element of a param that conditions choose for all of them alike, as part of a vector;
+ * NULL: it is no such choice. */
+const KirExpr *code_chosen(Code *x, NodeId id);
 const KirExpr *code_at_first(Code *x, const IxExpr *lin);
 bool code_same_for_all(const Code *x, const Node *n);
 const KirExpr *code_hoist(Code *x, NodeId id, bool inverse);

@@ -673,6 +673,9 @@ static const KirExpr *known(ExprPrinter *e, NodeId id)
     const KirExpr *once = x->walk && (x->depth || !x->value[id]) ? x->walk->once(x, id) : NULL;
     if (once)
         return once;
+    const KirExpr *chosen = code_chosen(x, id);
+    if (chosen)
+        return chosen;
     const Node *n = k_node(x->k, id);
     if (x->depth || n->kind != N_MAP)
         return NULL;

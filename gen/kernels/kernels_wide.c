@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "code.h"
+#include "plan/reads.h"
 
 /* ---- which addresses are contiguous ---- */
 
@@ -116,6 +117,71 @@ const KirExpr *code_vector(Code *x, const CodeVector *wanted)
     kir_load_vector(x->kir, KA_LOAD_RO, v->elements, x->n, from, v->optional ? v->offset : NULL);
     kir_enter(x->kir, body);
     return kir_element(x->kir, v->elements, x->u);
+}
+
+/* Is it of indices and sizes only, of which none is the loop's? */
+static bool stays(const Code *x, NodeId id)
+{
+    const Node *n = k_node(x->k, id);
+    if (n->kind == N_INDEX)
+        return !uses_along(x, n->ix);
+    for (int i = 0; n->kind == N_MAP && i < n->nargs; i++)
+        if (!stays(x, n->args[i]))
+            return false;
+    return n->kind == N_MAP || n->kind == N_CONST || n->kind == N_SIZE;
+}
+
+/* Where the neighbours of a param's read begin, whose other places are the same for all of them: behind a
+ * condition that holds for one of them they are there. NULL: they are no vector, or of another type. */
+static const KirExpr *param_vector(Code *x, NodeId id)
+{
+    const Plan *p = x->k->p;
+    Module *m = p->m;
+    Read r;
+    if (ir_gathers(m, id) || !plan_resolve(p, id, &r) || !r.is_tensor || r.step ||
+        m->tensors.data[r.id].kind != T_PARAM)
+        return NULL;
+    const Storage *st = &x->k->pr->tensor[r.id];
+    if (st->dtype != p->dtype || st->home != HOME_ARG)
+        return NULL;
+    for (int i = 0; i < r.nmap; i++)
+        if (uses_along(x, r.map[i]) && !k_is_inside(x->k, r.map[i], m->tensors.data[r.id].axes[i]))
+            return NULL;
+    const IxExpr *lin = storage_linear(m, &r, st);
+    if (code_stride(x, lin, st->pitch ? st->pitch : tensor_elements(m, r.id)) != 1)
+        return NULL;
+    return code_move(x, code_pointer(x, REF_TENSOR, r.id, st->dtype), code_at_first(x, lin));
+}
+
+/* Of params, one of which a condition chooses for all neighbours alike. */
+static const KirExpr *chosen_vector(Code *x, NodeId id)
+{
+    const Node n = *k_node(x->k, id);
+    if (n.kind != N_MAP || n.op != OP_SELECT)
+        return param_vector(x, id);
+    const KirExpr *one = stays(x, n.args[0]) ? chosen_vector(x, n.args[1]) : NULL;
+    const KirExpr *other = one ? chosen_vector(x, n.args[2]) : NULL;
+    return other ? kir_select(x->kir, expr_node(&x->printer, n.args[0]), one, other) : NULL;
+}
+
+const KirExpr *code_chosen(Code *x, NodeId id)
+{
+    const Node *n = k_node(x->k, id);
+    if (!x->wide || x->walk || x->away || x->gathers || x->slots || x->k->p->request->cpu ||
+        n->kind != N_MAP || n->op != OP_SELECT || n->type != TY_REAL)
+        return NULL;
+    int multiples = x->k->multiples.len;
+    const KirExpr *from = chosen_vector(x, id);
+    if (!from) {
+        x->k->multiples.len = multiples;
+        return NULL;
+    }
+    KirBlock *body = kir_enter(x->kir, &x->loads);
+    const KirExpr *elements =
+        kir_array(x->kir, names_fresh(&x->k->pointer_names, "v_chosen"), code_real(x), x->n, false);
+    kir_load_vector(x->kir, KA_LOAD_RO, elements, x->n, from, NULL);
+    kir_enter(x->kir, body);
+    return kir_element(x->kir, elements, x->u);
 }
 
 bool code_same_for_all(const Code *x, const Node *n)

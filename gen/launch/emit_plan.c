@@ -13,7 +13,9 @@ void emit_phase(Print *e, Phase phase)
         Group *g = &e->pr->groups.data[i];
         if (g->phase != phase)
             continue;
-        if (g->kind == G_GEMM)
+        if (g->together)
+            i = emit_together(e, i);
+        else if (g->kind == G_GEMM)
             emit_gemm(e, g);
         else if (e->cpu)
             emit_cpu_group(e, g);
@@ -256,6 +258,7 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     }
     if (steps)
         emit_state_kernels(p, states, cuda);
+    emit_places_kernel(p, cuda);
 }
 
 const char *emit_schedule_words(const Plan *p)

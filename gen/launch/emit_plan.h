@@ -72,6 +72,8 @@ void emit_scatter_op(Print *e, Group *g);                          /* sums at pl
 /* ---- emit_products.c ---- */
 
 void emit_gemm(Print *e, Group *g);
+int emit_together(Print *e, int i); /* the products that go together, from group i on; the last of them */
+void emit_places_kernel(const Plan *p, Buf *cuda); /* that says where their matrices are; if there are such */
 
 /* ---- emit_fused.c ---- */
 

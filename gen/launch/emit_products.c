@@ -241,3 +241,46 @@ void emit_gemm(Print *e, Group *g)
     }
     print_forms_of_parts(e, g);
 }
+
+/* ---- products that go together */
+
+enum { PLACES_THREADS = 96 }; /* at least 3 * CELL_MAX_TOGETHER */
+
+static const char *places_kernel(const Plan *p)
+{
+    return intern_f(p->m->c, "%s_places%s", p->m->name, plan_suffix(p->calls));
+}
+
+void emit_places_kernel(const Plan *p, Buf *cuda)
+{
+    bool any = false;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            any |= p->program[d].groups.data[i].together != 0;
+    if (any)
+        buf_f(cuda,
+              "extern \"C\" __global__ void __launch_bounds__(%d)\n%s(const __grid_constant__ "
+              "cell_kernel_args args)\n{\n    cell_places(args);\n}\n\n",
+              PLACES_THREADS, places_kernel(p));
+}
+
+int emit_together(Print *e, int i)
+{
+    const Group *first = &e->pr->groups.data[i];
+    const char *kernel = places_kernel(e->p);
+    int n = 0;
+    if (!emit_has_kernel(e, kernel)) {
+        emit_kernel_number(e, kernel);
+        buf_f(&e->table, ", .threads = %d, .dependent = 1 },\n", PLACES_THREADS);
+    }
+    int buffer = emit_buffer_number(e, first->together - 1);
+    Opened all = emit_open(e);
+    for (; i + n < e->pr->groups.len && e->pr->groups.data[i + n].together == first->together; n++)
+        emit_gemm(e, &e->pr->groups.data[i + n]);
+    emit_close(e, &all, "products",
+               intern_f(e->p->m->c,
+                        ".kind = CELL_OP_PRODUCTS,\n      .u.products = { .together = %s, .kernel = %d, "
+                        ".places = { %d, NULL },\n              .n_ops = ",
+                        emit_expr(e, form_goes_together(e->p)), emit_kernel_index(e, kernel), buffer));
+    return i + n - 1;
+}

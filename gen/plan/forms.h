@@ -48,6 +48,9 @@ const Formula *form_row_is_odd(const Plan *p, const Group *g);
 const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g);
 const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x);
 
+/* Do the products of a set go as one batch (plan_together.c)? */
+const Formula *form_goes_together(const Plan *p);
+
 /* Pairs (plan_fused.c): does one kernel do both? The sums that each row is added to one of, and the rows of
  * partial sums that the pair or its group leaves. */
 const Formula *form_fused(const Plan *p, const Fused *f);

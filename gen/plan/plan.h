@@ -219,6 +219,8 @@ typedef struct Group {
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
     struct Fused *fused;          /* GEMM, MAP, ROW: one kernel may do both (plan_fused.c), or NULL */
+    int together; /* GEMM: 1 + the buffer that says where the matrices are of the products
+                                   * that it goes together with (plan_together.c); or 0 */
     Scatter *scatter;
     Walk *walk;
     Vec(int) reads;               /* what its arrays read from outside of it, each once: an array, or ~tensor */

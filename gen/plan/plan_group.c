@@ -591,6 +591,52 @@ static void place_with_uses(const Phasing *s, NodeId id, int first)
     place_array(s->p, s->g, id, &uses, first);
 }
 
+/* Is it placed in this phase, and in this round? */
+static bool is_placed(const Plan *p, const Phasing *s, const Program *pr, NodeId id, Phase phase, bool last)
+{
+    if (!s->needed[id] || pr->phase[id] != phase || printed_inline(p, pr, id) || p->is_cat[id] ||
+        (pr->given && pr->given[id]))
+        return false;
+    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+    if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
+        return false; /* written along with the states */
+    return !(phase == PHASE_DURING && p->schedule->on_chip) && (root == ROOT_DPARAM_INIT) == last;
+}
+
+static bool is_ready(const Phasing *s, NodeId id, const bool *waits)
+{
+    Uses uses = uses_through(s, id);
+    for (int i = 0; i < uses.len; i++)
+        if (!uses.data[i].read.is_tensor && waits[uses.data[i].read.id])
+            return false;
+    return true;
+}
+
+/* As soon as what it reads is placed, a product is; all else comes behind. So products that do not wait for
+ * one another are neighbours. */
+static void place_products_first(Plan *p, const Phasing *s, Phase phase, bool last, int first)
+{
+    Program *pr = &p->program[s->g->dir];
+    bool *waits = plan_alloc(p, 1, p->n_nodes + 1), *product = plan_alloc(p, 1, p->n_nodes + 1), any = true;
+    Gemm g;
+    NodeId factor[2];
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        waits[id] = is_placed(p, s, pr, id, phase, last);
+        product[id] = waits[id] && contraction_of(p, id, phase == PHASE_DURING, &g, factor);
+    }
+    while (any) {
+        any = false;
+        for (int kind = 0; kind < 2; kind++)
+            for (NodeId id = 0; id < p->n_nodes; id++) {
+                if (!waits[id] || product[id] != (kind == 0) || !is_ready(s, id, waits))
+                    continue;
+                waits[id] = false;
+                any = true;
+                place_with_uses(s, id, first);
+            }
+    }
+}
+
 void make_groups(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -603,21 +649,19 @@ void make_groups(Plan *p, const Phasing *s)
     /* What params get through initial values is added to their gradients: behind all that gives those. */
     for (int last = 0; last < 2; last++) {
         int first = last ? pr->groups.len : 0;
-        for (int k = 0; k < phases; k++)
-            for (NodeId id = 0; id < p->n_nodes; id++) {
-                Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
-                if (!s->needed[id] || pr->phase[id] != phase || printed_inline(p, pr, id) || p->is_cat[id] ||
-                    (pr->given && pr->given[id]))
-                    continue;
-                RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
-                if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
-                    continue;         /* written along with the states */
-                if (phase == PHASE_DURING && p->schedule->on_chip)
-                    continue;
-                if ((root == ROOT_DPARAM_INIT) == (last == 1))
-                    place_with_uses(s, id, first);
-                if (p->schedule->refuses_groups && p->schedule->refuses_groups(p, pr))
-                    return;           /* the rest would be placed for nothing */
+        for (int k = 0; k < phases; k++) {
+            Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
+            if (p->calls == CALLS_SHORT) {
+                place_products_first(p, s, phase, last, first);
+                continue;
             }
+            for (NodeId id = 0; id < p->n_nodes; id++) {
+                if (!is_placed(p, s, pr, id, phase, last))
+                    continue;
+                place_with_uses(s, id, first);
+                if (p->schedule->refuses_groups && p->schedule->refuses_groups(p, pr))
+                    return; /* the rest would be placed for nothing */
+            }
+        }
     }
 }

@@ -195,6 +195,9 @@ void find_parts(Plan *p);                                /* once storage is fina
 /* plan_fused.c */
 void find_fused(Plan *p);                                /* once storage is final */
 
+/* plan_together.c */
+void find_together(Plan *p); /* once no product changes */
+
 /* plan_wanted.c */
 void find_wanted(Plan *p, const Phasing *s);
 

@@ -124,7 +124,8 @@ static void join_forward(Planning *s)
 static void store(Planning *s, Direction d)
 {
     Plan *p = s->p;
-    add_products(p, &s->of[d], s->wanted);
+    if (p->calls != CALLS_SHORT) /* these go together, each with its own result */
+        add_products(p, &s->of[d], s->wanted);
     if (d == FORWARD)
         for (NodeId id = 0; id < p->n_nodes; id++)
             if (s->wanted[id])
@@ -239,6 +240,11 @@ static void fused(Planning *s)
         find_fused(s->p);
 }
 
+static void together(Planning *s)
+{
+    find_together(s->p);
+}
+
 const PlanPass plan_passes[] = {
     { "roots", roots, "what others read is no root, but has a copy that is one" },
     { "slices", slices,
@@ -262,7 +268,8 @@ const PlanPass plan_passes[] = {
     { "settle", settle, "the schedule that takes the plan" },
     { "walks", walks, "kernels that may walk all steps in place of a step's; or time in front of batch" },
     { "parts", parts, "products of f32 as those of three parts in bf16" },
-    { "fused", fused, "products in one kernel with what stands next to them: the plan" },
+    { "fused", fused, "products in one kernel with what stands next to them" },
+    { "together", together, "products of few steps that go as one batch: the plan" },
     { NULL, NULL, NULL }
 };
 

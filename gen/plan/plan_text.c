@@ -46,7 +46,7 @@ const Field plan_group_flags[] = { OF(Group, batched),       OF(Group, timed),  
 const Field plan_group_numbers[] = { OF(Group, threads),  OF(Group, threads_2), OF(Group, lanes),
                                      OF(Group, share),    OF(Group, along),     OF(Group, sums),
                                      OF(Group, by_rows),  OF(Group, by_steps),  OF(Group, partial),
-                                     OF(Group, pointers), { NULL, 0 } };
+                                     OF(Group, pointers), OF(Group, together),  { NULL, 0 } };
 const Field plan_scatter_numbers[] = { OF(Scatter, axis),   OF(Scatter, place),
                                        OF(Scatter, keys),   OF(Scatter, order),
                                        OF(Scatter, counts), { "sums", offsetof(Scatter, partial) },

@@ -353,6 +353,24 @@ static void check_pairs(PlanCheck *v)
     }
 }
 
+/* Neighbours of one phase. */
+static void check_together(PlanCheck *v)
+{
+    const GroupVec *groups = &v->pr->groups;
+    for (int i = 0; i < groups->len; i++) {
+        const Group *g = &groups->data[i];
+        bool before = i > 0 && groups->data[i - 1].together == g->together;
+        bool behind = i + 1 < groups->len && groups->data[i + 1].together == g->together;
+        if (!g->together)
+            continue;
+        REQUIRE(v, g->kind == G_GEMM, "group %d goes together with products and is none", i);
+        REQUIRE(v, g->together <= v->p->buffers.len, "group %d goes together by no buffer", i);
+        REQUIRE(v, before || behind, "group %d goes together with none", i);
+        REQUIRE(v, !before || groups->data[i - 1].phase == g->phase,
+                "group %d goes together with one of another phase", i);
+    }
+}
+
 static void check_direction(PlanCheck *v, const char *pass)
 {
     static const char *const groups[] = { "forward-joined", "backward-joined" };
@@ -370,6 +388,8 @@ static void check_direction(PlanCheck *v, const char *pass)
         check_walks(v);
     if (!v->wrong && is_behind(pass, "parts"))
         check_pairs(v);
+    if (!v->wrong && is_behind(pass, "together"))
+        check_together(v);
 }
 
 const char *plan_verify(const Plan *p, const char *pass, const Uses *const uses[2])

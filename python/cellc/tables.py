@@ -30,7 +30,9 @@ KernelOp = struct("cell_kernel_op", kernel__n_refs=I16, grid=P * 3, refs__t__wan
 Loop = struct("cell_loop_op", **{"from__to": P, "step__n_ops": I32})
 Listed = struct("cell_list_op", n_ops=I32)
 Memory = struct("cell_memory_op", **{"to__from": Ref}, bytes=P, byte=I32)
-Any = struct("cell_op_u", ctypes.Union, gemm=Gemm, kernel=KernelOp, loop=Loop, memory=Memory, list=Listed)
+Products = struct("cell_products_op", n_ops=I32, kernel=I16, together=P, places=Ref)
+Any = struct("cell_op_u", ctypes.Union, gemm=Gemm, kernel=KernelOp, loop=Loop, memory=Memory, list=Listed,
+             products=Products)
 Op = struct("cell_op", name=TEXT, kind__flags=U8, need__unless__when=P, u=Any)
 Plan = struct("cell_plan", buffers__ops=P, n_buffers__n_ops=I32)
 Kernel = struct("cell_kernel", name=TEXT, symbol=P, threads__cluster__cooperative=I32, smem=P, dependent=I32,

@@ -36,6 +36,7 @@
 //             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)
 //  sessions   cell_slot_read(args, b) cell_slot_written(args, b): the rows of states
 //             cell_slots_take(args) cell_slots_put(args): rows of states to a dense array, and back
+//  products   cell_places(args): where the matrices of a batch are
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>

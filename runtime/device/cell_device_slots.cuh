@@ -20,6 +20,17 @@ __device__ __forceinline__ int64_t cell_slot_written(const cell_kernel_args &arg
     return args.slots ? args.slots[args.size[0] + b] : b;
 }
 
+// For a batch of products (CELL_OP_PRODUCTS): the t pointers behind the first one, as an array there. That a
+// kernel has them as its argument keeps them in a graph that is recorded. What lay there before may still be
+// read by the kernel before.
+__device__ __forceinline__ void cell_places(const cell_kernel_args &args)
+{
+    cell_dependency_wait();
+    void **to = (void **)args.ptr[0];
+    for (int i = cell_thread(); i < args.t; i += cell_threads())
+        to[i] = args.ptr[1 + i];
+}
+
 struct alignas(16) cell_slot_words {
     uint32_t word[4];
 };

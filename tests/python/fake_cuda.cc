@@ -97,6 +97,27 @@ double factor(const void *p, bool wide)
     return wide ? value<double>(p, 0) : value<float>(p, 0);
 }
 
+/* One product of column-major matrices, as cuBLAS has them. */
+struct Product {
+    cublasOperation_t ta, tb;
+    int64_t m, n, k, lda, ldb, ldc;
+    cudaDataType at, bt, ct;
+    double alpha, beta;
+
+    void run(const void *a, int64_t from_a, const void *b, int64_t from_b, void *c, int64_t from_c) const
+    {
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < m; i++) {
+                double sum = 0;
+                for (int64_t l = 0; l < k; l++)
+                    sum += load(a, from_a + (ta == CUBLAS_OP_N ? l * lda + i : i * lda + l), at) *
+                           load(b, from_b + (tb == CUBLAS_OP_N ? j * ldb + l : l * ldb + j), bt);
+                int64_t at_c = from_c + j * ldc + i;
+                store(c, at_c, ct, alpha * sum + (beta ? beta * load(c, at_c, ct) : 0));
+            }
+    }
+};
+
 /* What was asked, for tests, by streams in the order in which they are met. */
 std::string noted;
 std::vector<CUstream> met;
@@ -374,18 +395,27 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t t
 {
     if (compute != (ct == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    double fa = factor(alpha, ct == CUDA_R_64F), fb = factor(beta, ct == CUDA_R_64F);
+    Product p = {ta, tb, m, n, k, lda, ldb, ldc, at, bt, ct, factor(alpha, ct == CUDA_R_64F), factor(beta, ct == CUDA_R_64F)};
     issue(blas_stream, [=] {
         for (int64_t z = 0; z < count; z++)
-            for (int64_t j = 0; j < n; j++)
-                for (int64_t i = 0; i < m; i++) {
-                    double sum = 0;
-                    for (int64_t l = 0; l < k; l++)
-                        sum += load(a, z * sa + (ta == CUBLAS_OP_N ? l * lda + i : i * lda + l), at) *
-                               load(b, z * sb + (tb == CUBLAS_OP_N ? j * ldb + l : l * ldb + j), bt);
-                    int64_t at_c = z * sc + j * ldc + i;
-                    store(c, at_c, ct, fa * sum + (fb ? fb * load(c, at_c, ct) : 0));
-                }
+            p.run(a, z * sa, b, z * sb, c, z * sc);
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Where the matrices are the arrays say when the stream comes to it.
+cublasStatus_t cublasGemmBatchedEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int64_t m, int64_t n,
+                                      int64_t k, const void *alpha, const void *const *a, cudaDataType at, int64_t lda,
+                                      const void *const *b, cudaDataType bt, int64_t ldb, const void *beta,
+                                      void *const *c, cudaDataType ct, int64_t ldc, int64_t count,
+                                      cublasComputeType_t compute, cublasGemmAlgo_t)
+{
+    if (compute != (ct == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    Product p = {ta, tb, m, n, k, lda, ldb, ldc, at, bt, ct, factor(alpha, ct == CUDA_R_64F), factor(beta, ct == CUDA_R_64F)};
+    issue(blas_stream, [=] {
+        for (int64_t z = 0; z < count; z++)
+            p.run(a[z], 0, b[z], 0, c[z], 0);
     });
     return CUBLAS_STATUS_SUCCESS;
 }

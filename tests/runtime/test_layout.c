@@ -1,6 +1,7 @@
 /* Where buffers of the workspace lie, for random plans: two that hold something at one time never share a byte, whatever
  * the operations are and however their loops nest. The oracle plays each plan, every loop in three turns, and takes a
- * buffer to be in use from its first mention to its last. Also some plans by hand, whose best layout is known. */
+ * buffer to be in use from its first mention to its last; products that go together come behind what stands among them,
+ * or, where they go one by one, in their order. Also some plans by hand, whose best layout is known. */
 #include "expect.h"
 #include "run.h"
 
@@ -47,6 +48,32 @@ static int open_loop(Plan *p) {
     return p->plan.n_ops++;
 }
 
+static void add_product(Plan *p, const int *buffers) {
+    int i = p->plan.n_ops++;
+    p->ops[i] = (cell_op){.kind = CELL_OP_GEMM};
+    cell_operand *const of[] = {&p->ops[i].u.gemm.a, &p->ops[i].u.gemm.b, &p->ops[i].u.gemm.c};
+    for (int k = 0; k < 3; k++)
+        of[k]->at.buffer = (int16_t)buffers[k];
+}
+
+static int open_list(Plan *p) {
+    p->ops[p->plan.n_ops] = (cell_op){.kind = CELL_OP_LIST};
+    return p->plan.n_ops++;
+}
+
+static int open_products(Plan *p, int buffer) {
+    p->ops[p->plan.n_ops] = (cell_op){.kind = CELL_OP_PRODUCTS, .u.products.places.buffer = (int16_t)buffer};
+    return p->plan.n_ops++;
+}
+
+static void close_list(Plan *p, int at) {
+    p->ops[at].u.list.n_ops = p->plan.n_ops - at - 1;
+}
+
+static void close_products(Plan *p, int at) {
+    p->ops[at].u.products.n_ops = p->plan.n_ops - at - 1;
+}
+
 static void close_loop(Plan *p, int at) {
     p->ops[at].u.loop.n_ops = p->plan.n_ops - at - 1;
 }
@@ -56,12 +83,34 @@ static void start(Plan *p) {
     p->plan.ops = p->ops, p->plan.buffers = p->buffers;
 }
 
+static void random_products(Plan *p) {
+    int products = open_products(p, draw(p->plan.n_buffers)), list = -1;
+    for (int n = 1 + draw(6); n > 0 && p->plan.n_ops + 1 < MAX_OPS; n--) {
+        int refs[3] = {draw(p->plan.n_buffers), draw(p->plan.n_buffers), draw(p->plan.n_buffers)};
+        if (list < 0 && draw(3) == 0)
+            list = open_list(p);
+        if (draw(3))
+            add_product(p, refs);
+        else
+            add_kernel(p, 3, refs);
+        if (list >= 0 && (draw(2) || n == 1 || p->plan.n_ops + 1 >= MAX_OPS)) {
+            close_list(p, list);
+            list = -1;
+        }
+    }
+    if (list >= 0)
+        close_list(p, list);
+    close_products(p, products);
+}
+
 static void random_ops(Plan *p, int depth) {
     for (int n = 1 + draw(5); n > 0 && p->plan.n_ops < MAX_OPS; n--) {
         if (depth < 3 && p->plan.n_ops + 1 < MAX_OPS && draw(4) == 0) {
             int loop = open_loop(p);
             random_ops(p, depth + 1);
             close_loop(p, loop);
+        } else if (p->plan.n_ops + 3 < MAX_OPS && draw(6) == 0) {
+            random_products(p);
         } else {
             int refs[MAX_REFS], n_refs = draw(MAX_REFS + 1);
             for (int k = 0; k < n_refs; k++)
@@ -71,20 +120,45 @@ static void random_ops(Plan *p, int depth) {
     }
 }
 
-static void play(const Plan *p, int first, int count, int *clock, Use *uses) {
-    for (int i = first; i < first + count; i++) {
+static void use(int buffer, int clock, Use *uses) {
+    uses[buffer].first = uses[buffer].first < 0 ? clock : uses[buffer].first;
+    uses[buffer].last = clock;
+}
+
+static void use_product(const cell_gemm_op *op, int *clock, Use *uses) {
+    use(op->a.at.buffer, *clock, uses);
+    use(op->b.at.buffer, *clock, uses);
+    use(op->c.at.buffer, *clock, uses);
+    ++*clock;
+}
+
+typedef enum Order { IN_ORDER, WITHOUT_PRODUCTS, PRODUCTS_ONLY } Order;
+
+/* together: products that may go together do. */
+static void play(const Plan *p, int first, int count, bool together, Order order, int *clock, Use *uses) {
+    int length;
+    for (int i = first; i < first + count; i += length) {
         const cell_op *op = &p->ops[i];
-        if (op->kind == CELL_OP_LOOP) {
-            for (int turn = 0; turn < TURNS; turn++)
-                play(p, i + 1, op->u.loop.n_ops, clock, uses);
-            i += op->u.loop.n_ops;
+        length = cell_op_span(&p->plan, i, p->plan.n_ops);
+        if (op->kind == CELL_OP_GEMM && order != WITHOUT_PRODUCTS)
+            use_product(&op->u.gemm, clock, uses);
+        if (op->kind == CELL_OP_GEMM || order == PRODUCTS_ONLY)
             continue;
+        for (int turn = 0; op->kind == CELL_OP_LOOP && turn < TURNS; turn++)
+            play(p, i + 1, length - 1, together, IN_ORDER, clock, uses);
+        if (op->kind == CELL_OP_LIST)
+            play(p, i + 1, length - 1, together, IN_ORDER, clock, uses);
+        if (op->kind == CELL_OP_PRODUCTS) {
+            play(p, i + 1, length - 1, together, together ? WITHOUT_PRODUCTS : IN_ORDER, clock, uses);
+            use(op->u.products.places.buffer, (*clock)++, uses);
+            if (together)
+                play(p, i + 1, length - 1, together, PRODUCTS_ONLY, clock, uses);
+            use(op->u.products.places.buffer, *clock - 1, uses);
         }
-        for (int k = 0; k < op->u.kernel.n_refs; k++) {
-            Use *use = &uses[op->u.kernel.refs[k].buffer];
-            use->first = use->first < 0 ? *clock : use->first;
-            use->last = *clock;
-        }
+        if (op->kind != CELL_OP_KERNEL)
+            continue;
+        for (int k = 0; k < op->u.kernel.n_refs; k++)
+            use(op->u.kernel.refs[k].buffer, *clock, uses);
         ++*clock;
     }
 }
@@ -99,14 +173,14 @@ static size_t lay_out(const Plan *p, cell_run *run) {
     return bytes;
 }
 
-static void check_layout(const Plan *p, int number) {
+static void check_order(const Plan *p, int number, bool together) {
     static cell_run run;
     Use uses[MAX_OPS];
     int clock = 0;
     size_t total = lay_out(p, &run), sum = 0;
     for (int i = 0; i < p->plan.n_buffers; i++)
         uses[i] = (Use){-1, -2};
-    play(p, 0, p->plan.n_ops, &clock, uses);
+    play(p, 0, p->plan.n_ops, together, IN_ORDER, &clock, uses);
     for (int i = 0; i < p->plan.n_buffers; i++) {
         uintptr_t at = (uintptr_t)run.base[i];
         size_t end = at + (size_t)run.bytes[i];
@@ -120,6 +194,11 @@ static void check_layout(const Plan *p, int number) {
         }
     }
     EXPECT(total <= sum, "plan %d: %zu bytes for buffers of %zu", number, total, sum);
+}
+
+static void check_layout(const Plan *p, int number) {
+    check_order(p, number, false);
+    check_order(p, number, true);
 }
 
 static void random_plans(void) {

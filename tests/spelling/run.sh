@@ -171,6 +171,32 @@ same_values() { # WHAT, SPEC, SPEC, options
     result $? "$1 ${*:4}: $said"
 }
 
+# Of a direction of the plan for CALLS, what a step launches: products that go together are one.
+step_launches() { # SPEC, CALLS, options
+    "$cellc" emit "$1" --import-dir specs --dump-after together "${@:3}" 2>/dev/null |
+        awk -v calls="$2" '
+            /^plan after/ { on = index($0, " calls " calls " ") }
+            on && /^(forward|backward)$/ { way = $1 }
+            on && /^group / && $4 == "during" {
+                what = $2
+                if (match($0, / together [0-9]+/)) what = substr($0, RSTART, RLENGTH)
+                if (!seen[way what]++) n[way]++
+            }
+            END { print n["forward"] + 0, n["backward"] + 0 }'
+}
+
+# Calls of few steps, which lay no params together, launch as much for a step as with one param; backward
+# adds up what the products gave by a kernel more.
+few_steps() { # WHAT, options
+    local one apart dtype
+    for dtype in f32 bf16 f64; do
+        one=$(step_launches "$work/stacked.cell" any --dtype $dtype "${@:2}")
+        apart=$(step_launches "$work/apart.cell" short --dtype $dtype "${@:2}")
+        ((${apart% *} > 0 && ${apart% *} <= ${one% *} && ${apart#* } <= ${one#* } + 1))
+        result $? "$*: in $dtype, calls of few steps launch $apart for a step (forward, backward), with one param $one"
+    done
+}
+
 turn=0
 # Specs whose params are stacked: with a param for each part, as papers have them.
 while read -r spec options names; do
@@ -184,6 +210,8 @@ while read -r spec options names; do
     result $? "unstack.py $spec"
     # shellcheck disable=SC2086
     same_kernels "$spec" $options
+    # shellcheck disable=SC2086
+    [[ ! $spec =~ ^(lstm|lstm_masked|lstm_projection|gru|cfc)$ ]] || few_steps "$spec" $options
     # shellcheck disable=SC2086
     same_values "$spec" "$work/apart.cell" "$work/laid.cell" $options
 done <<'END'
