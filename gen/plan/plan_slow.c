@@ -3,6 +3,8 @@
  * products of one vector, reads of many steps. A warning is given where another text of the spec is faster,
  * or where the schedule is the slowest there is; it changes nothing. Calls for which the cell is planned
  * again have none. */
+#include <string.h>
+
 #include "plan_pass.h"
 #include "spelling.h"
 
@@ -160,6 +162,112 @@ static void warn_of_products(const Plan *p)
     }
 }
 
+/* ---- what explain says beside warnings: no other text would be faster ---- */
+
+/* As the spec has it: a copy for products is called `h.f32`. */
+static const char *spec_name(const Plan *p, const Read *r)
+{
+    const char *name = r->is_tensor ? p->m->tensors.data[r->id].name : at(p, r->id)->name;
+    return name ? intern_n(p->m->c, name, strcspn(name, ".")) : NULL;
+}
+
+static bool add_name(Compiler *c, Buf *names, const char *name)
+{
+    const char *quoted = intern_f(c, "`%s`", name);
+    if (names->len && strstr(names->data, quoted))
+        return false;
+    buf_f(names, "%s%s", names->len ? ", " : "", quoted);
+    return true;
+}
+
+/* Products of a step that give one number each, of several vectors. */
+static void tell_of_dots(Plan *p)
+{
+    const Program *pr = &p->program[FORWARD];
+    Buf names = { .arena = p->m->arena };
+    int dots = 0, vectors = 0;
+    for (int i = 0; i < pr->groups.len && !pr->one_kernel; i++) {
+        const Group *g = &pr->groups.data[i];
+        const Read *vector = multiplies(p, g);
+        const char *name = vector && at(p, g->arrays.data[0])->naxes == 0 ? spec_name(p, vector) : NULL;
+        dots += name != NULL;
+        vectors += name && add_name(p->m->c, &names, name);
+    }
+    if (vectors > 1)
+        buf_f(&p->reasons,
+              "%d products of a step give one number each, of different vectors (%s): each is a kernel, "
+              "since only "
+              "products of one vector go together\n",
+              dots, names.data);
+}
+
+/* A param's gradient that would be a product for all steps, but that of one operand neither what the sum
+ * leaves nor what it adds up has neighbours in memory. */
+static const Read *without_neighbours(Plan *p, NodeId array, Gemm *g)
+{
+    NodeId factor[2];
+    *g = (Gemm){ 0 };
+    if (contraction_of(p, array, false, g, factor) || !g->c.read.map)
+        return NULL;
+    if (!poly_is_one(g->a.row) && !poly_is_one(g->a.col))
+        return &g->a.read;
+    return poly_is_one(g->b.row) || poly_is_one(g->b.col) ? NULL : &g->b.read;
+}
+
+static bool chooses(const Plan *p, NodeId id)
+{
+    const Node *n = at(p, id);
+    bool any = n->kind == N_MAP && n->op == OP_SELECT;
+    for (int i = 0; n->kind == N_MAP && !any && i < n->nargs; i++)
+        any = chooses(p, n->args[i]);
+    return any;
+}
+
+/* Does it add up a sum of each sequence and step that has all axes of the param, and whose terms conditions
+ * choose? */
+static bool adds_sums(const Plan *p, NodeId array)
+{
+    Read r;
+    return plan_resolve(p, at(p, at(p, array)->args[0])->args[0], &r) && !r.is_tensor &&
+           plan_reduces(p, r.id) && plan_batched(p, r.id) && plan_timed(p, r.id) &&
+           at(p, r.id)->naxes == at(p, array)->naxes && chooses(p, at(p, at(p, r.id)->args[0])->args[0]);
+}
+
+static void tell_of_gradients(Plan *p)
+{
+    const Program *pr = &p->program[BACKWARD];
+    Buf params = { .arena = p->m->arena }, values = { .arena = p->m->arena }, laid = { .arena = p->m->arena };
+    for (int i = 0; i < pr->groups.len; i++)
+        for (int k = 0; pr->groups.data[i].kind == G_COLUMN && k < pr->groups.data[i].arrays.len; k++) {
+            NodeId id = pr->groups.data[i].arrays.data[k];
+            TensorId of;
+            Gemm g;
+            bool gradient = root_kind(p->m, id, &of) == ROOT_DPARAM;
+            const Read *r = gradient ? without_neighbours(p, id, &g) : NULL;
+            if (gradient && plan_reduces(p, id) && at(p, id)->naxes > 1 && adds_sums(p, id))
+                add_name(p->m->c, &laid, p->m->tensors.data[of].name);
+            const char *name = r ? spec_name(p, r) : NULL;
+            if (!name)
+                continue;
+            add_name(p->m->c, &params, p->m->tensors.data[of].name);
+            add_name(p->m->c, &values, name);
+        }
+    if (laid.len)
+        buf_f(&p->reasons,
+              "no product gives the gradient of %s: its terms lie in memory for every step, as its sum is "
+              "read at "
+              "places made of another index, such as `[i / N, i %% N]`: read it at indices, by a state with "
+              "these "
+              "axes\n",
+              laid.data);
+    if (params.len)
+        buf_f(&p->reasons,
+              "no product gives the gradient of %s: of %s neither the steps nor the axis that the product "
+              "keeps has "
+              "neighbours in memory, so terms are added up one by one\n",
+              params.data, values.data);
+}
+
 /* ---- reads of many steps ---- */
 
 /* Does the array sum over many steps, each of which it reads by itself? Short windows come from the cache. */
@@ -197,6 +305,9 @@ static void warn_of_reads(Plan *p)
 
 void warn_of_values(Plan *p)
 {
+    tell_of_dots(p);
+    if (p->m->has_grad)
+        tell_of_gradients(p);
     if (quiet(p))
         return;
     warn_of_reads(p);

@@ -197,6 +197,37 @@ few_steps() { # WHAT, options
     done
 }
 
+# What no other text of the same step would make faster is said by explain.
+says() { # FILE, WORDS, options
+    "$cellc" explain "$1" --all "${@:3}" 2>/dev/null | tr '\n' ' ' | tr -s ' ' | grep -qF "$2"
+}
+cat >"$work/dots.cell" <<'END'
+cell dots {
+    dim H;
+    input x[H];
+    param R[H, H] ~ orthogonal, u[H] ~ normal(1), v[H] ~ normal(1);
+    state h[H], c[H];
+    output y[H];
+
+    f = sigmoid(sum[j] u[j] * h[j]);
+    g = sigmoid(sum[j] v[j] * c[j]);
+    h'[i] = f * h[i] + g * tanh(x[i] + sum[j] R[i,j] * h[j]);
+    c'[i] = g * c[i] + h'[i];
+    y[i] = h'[i];
+}
+END
+sed 's/sum\[j\] v\[j\] \* c/sum[j] v[j] * h/' "$work/dots.cell" >"$work/dots_of_one.cell"
+for dtype in f32 bf16; do
+    says "$work/dots.cell" '2 products of a step give one number each, of different vectors (`c`, `h`)' --dtype $dtype
+    result $? "explain does not say in $dtype that two dot products are of different vectors"
+    ! says "$work/dots_of_one.cell" 'of different vectors' --dtype $dtype
+    result $? "explain says in $dtype that two dot products of one vector are of different ones"
+    says specs/e7.cell 'no product gives the gradient of `H2`, `X2`: its terms lie in memory for every step' --dtype $dtype
+    result $? "explain does not say in $dtype why the gradients of e7 are no products"
+    ! says specs/lstm.cell 'no product gives the gradient' --dtype $dtype
+    result $? "explain says in $dtype that gradients of an LSTM are no products"
+done
+
 turn=0
 # Specs whose params are stacked: with a param for each part, as papers have them.
 while read -r spec options names; do
