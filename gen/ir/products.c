@@ -1,13 +1,18 @@
 /* products.c: sums that are products of a matrix which all sequences share and a vector of each, however they
  * are written. In comes a module without its adjoint. Out goes the same where such a sum is one product of
- * two reads, as a GEMM takes it: what does not vary over its index stands in front of it (`sum[j] R[i,j] *
- * h[j] * 0.5`), its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), so is its matrix where
- * that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`), which is done once in a call, a sum of several
- * products is as many sums, one over several indices is sums one inside another where that has fewer terms
- * (`sum[j,k] A[i,j] * B[j,k] * h[k]`, as A times B h), and so is that over a concatenation of which a part
- * depends on a state and another
- * does not (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`). Guaranteed: values are the same but for the order of their roundings; sums over
- * steps, and those whose product would be small, stay as they are. */
+ * two reads, as a GEMM takes it:
+ *   - What does not vary over its index stands in front of it (`sum[j] R[i,j] * h[j] * 0.5`), a condition too
+ *     (`sum[j] (m[i] > 0 ? R[i,j] * h[j] : 0)`).
+ *   - Its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), with conditions of its own
+ *     (`sum[j] R[i,j] * (h[j] > 0 ? h[j] : 0)`).
+ *   - So is its matrix where that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`): once in a call.
+ *   - A sum of several products is as many sums.
+ *   - One over several indices is sums one inside another where that has fewer terms (`sum[j,k] A[i,j] *
+ *     B[j,k] * h[k]`, as A times B h).
+ *   - That over a concatenation of which a part depends on a state and another does not is a sum of both
+ *     (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`).
+ * Guaranteed: values are the same but for the order of their roundings, where no factor is infinite; sums
+ * over steps, and those whose product would be small, stay as they are. */
 #include "conditions.h"
 #include "factors.h"
 #include "marks.h"
@@ -71,23 +76,70 @@ static NodeId multiplied(Module *m, const Factors *f, const Node *sum, Side side
             if (x.divides == (under == 1) && side_of(m, x.value, sum) == side)
                 out = times_factor(m, out, x);
         }
-    for (int i = 0; side == SHARED && out >= 0 && i < f->guards.len; i++)
-        out = node_select(m, f->guards.data[i].condition, out, node_const(m, 0));
+    for (int i = 0; side != OUTSIDE && out >= 0 && i < f->guards.len; i++)
+        if (side_of(m, f->guards.data[i].condition, sum) == side)
+            out = node_select(m, f->guards.data[i].condition, out, node_const(m, 0));
     return out;
+}
+
+/* All conditions that do not vary over the sum's indices; -1: there is none. */
+static NodeId condition_outside(Module *m, const Factors *f, const Node *sum)
+{
+    NodeId out = -1;
+    for (int i = 0; i < f->guards.len; i++) {
+        NodeId c = f->guards.data[i].condition;
+        if (side_of(m, c, sum) == OUTSIDE)
+            out = out < 0 ? c : node_map2(m, OP_AND, out, c);
+    }
+    return out;
+}
+
+/* Of `c ? x : 0`, is the condition taken apart from the factors of x? Not where the whole is one of what the
+ * sum leaves, of the vector, or of what all sequences share. */
+static bool is_guarded_product(const Module *m, NodeId id, const Node *sum)
+{
+    const Node *n = at(m, id);
+    return n->kind == N_MAP && n->op == OP_SELECT && n->type == TY_REAL && per_row(n) && !is_vector(n, sum) &&
+           varies_over(n, sum) && at(m, n->args[2])->kind == N_CONST && at(m, n->args[2])->value == 0;
+}
+
+static void add_factors(const Module *m, NodeId term, const Node *sum, Factors *out)
+{
+    const Factors f = factors_of(m, term, false);
+    out->negative ^= f.negative;
+    for (int i = 0; i < f.all.len; i++) {
+        const Factor x = f.all.data[i];
+        if (x.divides || !is_guarded_product(m, x.value, sum)) {
+            vec_push(m->arena, &out->all, x);
+            continue;
+        }
+        const Node *n = at(m, x.value);
+        vec_push(m->arena, &out->guards, ((Guard){ n->args[0], n->args[1] }));
+        add_factors(m, n->args[1], sum, out);
+    }
+}
+
+static Factors term_factors(const Module *m, NodeId term, const Node *sum)
+{
+    Factors f = { .negative = false };
+    add_factors(m, term, sum, &f);
+    return f;
 }
 
 bool has_factors(const Module *m, NodeId term, const Node *sum)
 {
-    const Factors f = factors_of(m, term, true);
+    const Factors f = term_factors(m, term, sum);
     bool shared = false, own = false;
     for (int i = 0; i < f.all.len; i++) {
         NodeId id = f.all.data[i].value;
         shared |= side_of(m, id, sum) == SHARED;
         own |= side_of(m, id, sum) == OWN && per_row(at(m, id));
     }
-    for (int i = 0; i < f.guards.len; i++)
-        if (per_row(at(m, f.guards.data[i].condition)))
-            return false;             /* another condition for each sequence */
+    for (int i = 0; i < f.guards.len; i++) {
+        NodeId c = f.guards.data[i].condition;
+        if (side_of(m, c, sum) == OWN && !is_vector(at(m, c), sum))
+            return false; /* another condition for each sequence and row */
+    }
     return shared && own;
 }
 
@@ -96,12 +148,14 @@ bool factor_term(Module *m, NodeId term, const Node *sum, Factored *out)
     bool guarded = false;
     if (!has_factors(m, term, sum))
         return false;
-    const Factors f = factors_of(m, term, true);
+    const Factors f = term_factors(m, term, sum);
     for (int i = 0; i < f.guards.len; i++)
-        guarded |= per_row(at(m, f.guards.data[i].value));
+        guarded |=
+            side_of(m, f.guards.data[i].condition, sum) == SHARED && per_row(at(m, f.guards.data[i].value));
     *out = (Factored){ .shared = multiplied(m, &f, sum, SHARED),
                        .own = multiplied(m, &f, sum, OWN),
                        .outside = multiplied(m, &f, sum, OUTSIDE),
+                       .when = condition_outside(m, &f, sum),
                        .negative = f.negative,
                        .guarded = guarded };
     return true;
@@ -253,7 +307,9 @@ static NodeId product_of(Module *m, const Factored *f, const Node *sum)
         NodeId product = node_map2(m, OP_MUL, matrix, as_array(m, f->own, sum));
         out = node_reduce(m, R_SUM, product, sum->bound, sum->nbound);
     }
-    return f->outside >= 0 ? node_map2(m, OP_MUL, f->outside, out) : out;
+    if (f->outside >= 0)
+        out = node_map2(m, OP_MUL, f->outside, out);
+    return f->when >= 0 ? node_select(m, f->when, out, node_const(m, 0)) : out;
 }
 
 /* ---- sums over several indices ---- */

@@ -14,6 +14,7 @@ typedef struct Factored {
     NodeId shared;                /* varies over the sum's indices, and is the same for all sequences and steps */
     NodeId own;                   /* varies over the sum's indices, and each sequence and step has its own */
     NodeId outside;               /* does not vary over them */
+    NodeId when; /* nor does this condition: elsewhere the term is 0 */
     bool negative;
     bool guarded;                 /* a condition leaves out what may be no number of a sequence: a product would not */
 } Factored;

@@ -181,7 +181,7 @@ static const char *product_words(const Split *s, const Node *sum)
     const bool needs[2] = { s->names_shared, s->names_own };
     const char *factor[2];
     Buf b = { .arena = m->arena };
-    if (sum->chain || (s->f.outside >= 0 && !is_writable(m, s->f.outside)))
+    if (sum->chain || s->f.when >= 0 || (s->f.outside >= 0 && !is_writable(m, s->f.outside)))
         return NULL;
     for (int i = 0; i < 2; i++) {
         if (!is_writable(m, value[i]))

@@ -72,6 +72,11 @@ sum[j,k] R[i,j] * Q[j,k] * h[k]|sum[j] R[i,j] * v[j]|v[j:H] = sum[k] Q[j,k] * h[
 sum[k,j] h[k] * Q[j,k] * g[j] * R[i,j] * 0.5|0.5 * sum[j] R[i,j] * v[j]|v[j:H] = g[j] * sum[k] Q[j,k] * h[k];
 sum[j,k,l] R[i,j] * Q[j,k] * R[k,l] * -h[l]|-sum[j] R[i,j] * v[j]|v[j:H] = sum[k] Q[j,k] * (sum[l] R[k,l] * h[l]);
 sum[j,k] (R[i,j] * Q[j,k] * h[k] - R[i,j] * z[j])|sum[j] R[i,j] * v[j] - H * sum[j] R[i,j] * z[j]|v[j:H] = sum[k] Q[j,k] * h[k];
+sum[j] R[i,j] * (h[j] > 0 ? h[j] : 0)|sum[j] R[i,j] * v[j]|v[j:H] = h[j] > 0 ? h[j] : 0;
+sum[j] (z[j] > 0 ? R[i,j] * h[j] : 0)|sum[j] R[i,j] * v[j]|v[j:H] = z[j] > 0 ? h[j] : 0;
+sum[j] (s > 0 ? R[i,j] * h[j] : 0)|(s > 0 ? sum[j] R[i,j] * h[j] : 0)
+sum[j] R[i,j] * (z[i] > s ? h[j] : 0)|(z[i] > s ? sum[j] R[i,j] * h[j] : 0)
+sum[j] R[i,j] * h[j] * (s > 0 ? 1 : 0)|(s > 0 ? 1 : 0) * sum[j] R[i,j] * h[j]
 END
 # A product of the input that a factor of the state would keep in the steps is made for all steps.
 cell 'sum[j] R[i,j] * h[j] + sum[d] Q[i,d] * z[d] * h[i]' '' >"$work/a.cell"
