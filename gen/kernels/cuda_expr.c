@@ -369,3 +369,14 @@ const char *expr_rounded(ExprPrinter *p, NodeId id)
 {
     return text_of(p, id, rounded_node);
 }
+
+const char *expr_added(ExprPrinter *p, NodeId id, bool minus, const char *sum)
+{
+    NodeId factors[2];
+    bool negative;
+    if (!is_product(p, id, factors, &negative))
+        return NULL;
+    const char *a = text_of(p, factors[0], as_real), *b = text_of(p, factors[1], as_real);
+    return intern_f(p->m->c, negative != minus ? "cell_fma(-(%s), %s, %s)" : "cell_fma(%s, %s, %s)", a, b,
+                    sum);
+}

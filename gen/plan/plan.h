@@ -569,6 +569,8 @@ const struct KirExpr *ix_node(ExprPrinter *p, const IxExpr *e);
 const struct KirExpr *poly_node(ExprPrinter *p, const Poly *e);
 const char *expr_text(ExprPrinter *p, NodeId n);
 const char *expr_rounded(ExprPrinter *p, NodeId n);   /* a product of reals is rounded before anything is added to it */
+/* A product of reals added to `sum`, or subtracted from it, as a written multiply-add; NULL: it is none. */
+const char *expr_added(ExprPrinter *p, NodeId n, bool minus, const char *sum);
 const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */
 const char *poly_text(ExprPrinter *p, const Poly *e);              /* over the run-time dims, "dim_D" */
 

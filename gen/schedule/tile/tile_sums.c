@@ -131,13 +131,38 @@ static int products(const Step *s, NodeId id, int sign, Term *out, int n)
     return n + 1;
 }
 
+static bool reads(const Node *n, NodeId id)
+{
+    for (int i = 0; i < n->nargs; i++)
+        if (n->args[i] == id)
+            return true;
+    return false;
+}
+
+/* Does what is computed for other gradients than the sum take the term too? Then it must not be left to nvcc
+ * whether the term is fused with the sum, since it need not choose the same for calls that want fewer. */
+static bool is_taken_for_others(const Step *s, const Red *r, NodeId term)
+{
+    const Module *m = s->t->m;
+    for (NodeId id = 0; s->wants && id < s->nwants; id++)
+        if (id != r->reduce && s->wants[id] && s->wants[id] != r->wants && reads(&m->nodes.data[id], term))
+            return true;
+    return false;
+}
+
 static void accumulate_term(Step *s, Red *r, NodeId id, int sign)
 {
     Tile *t = s->t;
     ExprPrinter p = tile_printer(s);
-    const char *term = expr_text(&p, id);
     const char *acc = tile_element(t, red_own(t, r), red_rows(r), red_cols(r));
     const char *inside = tile_owned(t, r->over_row, r->over_col);
+    const bool written = r->op == R_SUM && !inside && is_taken_for_others(s, r, id);
+    const char *added = written ? expr_added(&p, id, sign < 0, acc) : NULL;
+    if (added) {
+        buf_line(s->body, "%s = %s;", acc, added);
+        return;
+    }
+    const char *term = expr_text(&p, id);
     if (inside)
         term = tile_text(t, "(%s ? %s : %s)", inside, term, red_identity(t, r->op));
     if (r->op == R_SUM || r->op == R_PROD)
