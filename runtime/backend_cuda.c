@@ -3,6 +3,7 @@
  * no reduced-precision sums); every launch is checked; a stream of NULL is the context's own, which orders
  * itself with the legacy default stream as that one would, but can be captured. Graphs are recorded on a
  * stream of their own. Compiled only with the CUDA toolkit. */
+#include "blaslt.h"
 #include "context.h"
 #include "cuda_reason.h"
 
@@ -36,6 +37,7 @@ typedef struct CudaDevice {
     cudaStream_t resume;  /* stream to go back to after a recording */
     cudaStream_t copies; /* of cell_copy_begin; made by the first */
     cublasHandle_t blas;
+    cell_blaslt *blaslt; /* NULL: there is none, or the device has no products of 8 bits */
     void *blas_workspace;
     cudaMemPool_t pool;
     int sm_count, smem_max, capability;
@@ -149,6 +151,17 @@ static cell_status point_blas(CudaDevice *cuda, cudaStream_t stream, cell_error 
     return check_blas(cublasSetWorkspace(cuda->blas, cuda->blas_workspace, BLAS_WORKSPACE), "workspace", err);
 }
 
+/* Without it such numbers are multiplied as copies of 16 bits. */
+static void open_blaslt(CudaDevice *cuda)
+{
+    cell_error why = { .text = "" };
+    if (cuda->capability < CELL_BLASLT_CAPABILITY)
+        return;
+    cuda->blaslt = cell_blaslt_open(&why);
+    if (!cuda->blaslt && cuda->aloud)
+        fprintf(stderr, "cell: %s: operands of 8 bits are multiplied as copies of 16\n", why.text);
+}
+
 static cell_status create_blas(CudaDevice *cuda, cell_error *err) {
     cell_status status = check(cudaMalloc(&cuda->blas_workspace, BLAS_WORKSPACE), "workspace of cuBLAS", err);
     if (status == CELL_OK)
@@ -158,6 +171,8 @@ static cell_status create_blas(CudaDevice *cuda, cell_error *err) {
             check_blas(cublasSetMathMode(cuda->blas, CUBLAS_DEFAULT_MATH |
                                                          CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
                        "math mode", err);
+    if (status == CELL_OK)
+        open_blaslt(cuda);
     return status == CELL_OK ? point_blas(cuda, cuda->own, err) : status;
 }
 
@@ -166,6 +181,7 @@ static void cuda_destroy(void *self) {
     if (!cuda)
         return;
     use(cuda, NULL);
+    cell_blaslt_close(cuda->blaslt);
     if (cuda->blas)
         cublasDestroy(cuda->blas);
     if (cuda->blas_workspace)
@@ -490,6 +506,9 @@ static cell_status cuda_gemm(void *self, const cell_gemm_call *call, cell_error 
     cell_status status = use(cuda, err);
     if (status == CELL_OK && (call->k == 0 || call->alpha == 0))
         return scale_only(cuda, &blas, call->beta, err);
+    if (status == CELL_OK && blas.a_scale)
+        return cell_blaslt_gemm(cuda->blaslt, &blas, call->alpha, call->beta, cuda->blas_workspace,
+                                BLAS_WORKSPACE, cuda->stream, err);
     for (int64_t first = 0; status == CELL_OK && first < blas.batch; first += MAX_BATCH) {
         int64_t count = blas.batch - first < MAX_BATCH ? blas.batch - first : MAX_BATCH;
         status = multiply(cuda, &blas, first, count, call->alpha, call->beta, err);
@@ -755,6 +774,7 @@ static int64_t cuda_attribute(void *self, int attribute) {
         return cuda->smem_max;
     case CELL_ATTR_CAPABILITY:
         return cuda->capability;
+    case CELL_ATTR_PRODUCTS_OF_8: return cuda->blaslt != NULL;
     }
     return 0;
 }

@@ -1,6 +1,7 @@
 /* CUDA without a toolkit: kernels from an image that the caller brings, by name, through the driver, which is opened
  * when it is wanted. In: what the executor issues, an image (a cubin). Out and guaranteed: as backend_cuda.c, function
- * by function; cuBLAS is the process's, or what CELL_CUBLAS or the loader's path has. */
+ * by function; cuBLAS is the process's, or what CELL_CUBLAS or the loader's path has, and so is cuBLASLt (blaslt.c). */
+#include "blaslt.h"
 #include "context.h"
 #include "cuda_reason.h"
 #include "driver.h"
@@ -31,6 +32,7 @@ typedef struct Device {
     int (*range_push)(const char *name); /* of a library for profilers; NULL: there is none */
     int (*range_pop)(void);
     cell_handle cublas, pool;
+    cell_blaslt *blaslt; /* NULL: there is none, or the device has no products of 8 bits */
     void *blas_workspace;
     int sm_count, smem_max, capability;
     KernelSlot kernels[KERNEL_SLOTS];
@@ -172,6 +174,18 @@ static cell_status point_blas(Device *d, cell_handle stream, cell_error *err) {
     return check_blas(d, d->blas.cublasSetWorkspace_v2(d->cublas, d->blas_workspace, BLAS_WORKSPACE), "workspace", err);
 }
 
+/* Without it such numbers are multiplied as copies of 16 bits. */
+static void open_blaslt(Device *d)
+{
+    cell_error why = { .text = "" };
+    const char *verbose = getenv("CELL_VERBOSE");
+    if (d->capability < CELL_BLASLT_CAPABILITY)
+        return;
+    d->blaslt = cell_blaslt_open(&why);
+    if (!d->blaslt && verbose && *verbose && strcmp(verbose, "0") != 0)
+        fprintf(stderr, "cell: %s: operands of 8 bits are multiplied as copies of 16\n", why.text);
+}
+
 static cell_status create_blas(Device *d, cell_error *err) {
     cell_status status = open_cublas(d, err);
     if (status == CELL_OK)
@@ -180,6 +194,8 @@ static cell_status create_blas(Device *d, cell_error *err) {
         status = check_blas(d, d->blas.cublasCreate_v2(&d->cublas), "cannot start", err);
     if (status == CELL_OK)
         status = check_blas(d, d->blas.cublasSetMathMode(d->cublas, CELL_BLAS_NO_REDUCED_PRECISION), "math mode", err);
+    if (status == CELL_OK)
+        open_blaslt(d);
     return status == CELL_OK ? point_blas(d, d->own, err) : status;
 }
 
@@ -189,6 +205,7 @@ static void driver_destroy(void *self) {
         return;
     if (d->context) {
         use(d, NULL);
+        cell_blaslt_close(d->blaslt);
         if (d->cublas)
             d->blas.cublasDestroy_v2(d->cublas);
         if (d->blas_workspace)
@@ -504,6 +521,9 @@ static cell_status driver_gemm(void *self, const cell_gemm_call *call, cell_erro
     cell_status status = use(d, err);
     for (int64_t batch = 0; status == CELL_OK && nothing && call->beta != 1 && batch < blas.batch; batch++)
         status = scale_one(d, &blas, batch, call->beta, err);
+    if (status == CELL_OK && !nothing && blas.a_scale)
+        return cell_blaslt_gemm(d->blaslt, &blas, call->alpha, call->beta, d->blas_workspace, BLAS_WORKSPACE,
+                                d->stream, err);
     for (int64_t first = 0; status == CELL_OK && !nothing && first < blas.batch; first += MAX_BATCH) {
         int64_t count = blas.batch - first < MAX_BATCH ? blas.batch - first : MAX_BATCH;
         status = multiply(d, &blas, first, count, call->alpha, call->beta, err);
@@ -743,6 +763,7 @@ static int64_t driver_attribute(void *self, int attribute) {
         return d->smem_max;
     case CELL_ATTR_CAPABILITY:
         return d->capability;
+    case CELL_ATTR_PRODUCTS_OF_8: return d->blaslt != NULL;
     }
     return 0;
 }

@@ -58,6 +58,13 @@ cell_status cell_host_fill(void *self, void *to, int byte, size_t bytes, cell_er
     return CELL_OK;
 }
 
+/* As on a GPU, so that tests have both ways. */
+static int is_without_cublaslt(void)
+{
+    const char *own = getenv("CELL_CUBLASLT");
+    return own && strcmp(own, "none") == 0;
+}
+
 /* The numbers of the device that the emulator imitates, with few multiprocessors so that grids stay small. */
 static int64_t host_attribute(void *self, int attribute) {
     (void)self;
@@ -68,6 +75,7 @@ static int64_t host_attribute(void *self, int attribute) {
         return 232448;
     case CELL_ATTR_CAPABILITY:
         return 90;
+    case CELL_ATTR_PRODUCTS_OF_8: return !is_without_cublaslt();
     }
     return 0;
 }

@@ -48,6 +48,8 @@ typedef struct cell_gemm_call {
     int64_t m, n, k, batch;
     double alpha, beta;
     cell_matrix a, b, c;
+    /* Of operands of 8 bits, which need one each: a number of f32 in the backend's memory; else NULL. */
+    const void *a_scale, *b_scale;
     int fixed; /* 1: A, 2: B stays as it is while a loop runs (cell_backend.loop) */
     int mixes; /* of f32, bf16 and f16 any may be multiplied, and written; the sums are in f32 */
 } cell_gemm_call;

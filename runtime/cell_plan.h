@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 9
+#define CELL_PLAN_VERSION 10
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -63,9 +63,10 @@ enum {
 
 /* Host backends (and byte expressions evaluated without a context) see the values in brackets. */
 enum {
-    CELL_ATTR_SM_COUNT,  /* multiprocessors [256 without a context, else 4 on host backends] */
-    CELL_ATTR_SMEM_MAX,  /* shared memory one block may have, bytes [232448] */
-    CELL_ATTR_CAPABILITY /* 10*major + minor [90] */
+    CELL_ATTR_SM_COUNT, /* multiprocessors [256 without a context, else 4 on host backends] */
+    CELL_ATTR_SMEM_MAX, /* shared memory one block may have, bytes [232448] */
+    CELL_ATTR_CAPABILITY, /* 10*major + minor [90] */
+    CELL_ATTR_PRODUCTS_OF_8 /* 1: numbers of 8 bits are multiplied as they are [1] */
 };
 
 typedef const int64_t *cell_expr;
@@ -173,6 +174,8 @@ typedef struct cell_gemm_op {
     double alpha;
     cell_beta beta;
     cell_operand a, b, c;
+    int16_t a_scale,
+        b_scale; /* of operands of 8 bits: 1 + the buffers that begin with their scales; else 0 */
 } cell_gemm_op;
 
 /* Of a kernel for the CPU the grid is how many items it has, and how many of them a thread takes at least.

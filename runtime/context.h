@@ -165,6 +165,7 @@ typedef struct cell_blas_call {
     int swapped; /* C^T = B^T A^T is computed: a is the call's B */
     int64_t lda, ldb, ldc;
     cell_matrix a, b, c;
+    const void *a_scale, *b_scale; /* of operands of 8 bits; else NULL */
 } cell_blas_call;
 
 /* 0 if the strides are none that a BLAS can express; then name of the matrix in *which. */

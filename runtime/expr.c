@@ -21,6 +21,7 @@ static int64_t attribute(const cell_scope *scope, int64_t which) {
         return 256;
     case CELL_ATTR_SMEM_MAX:
         return 232448;
+    case CELL_ATTR_PRODUCTS_OF_8: return 1;
     default:
         return 90;
     }

@@ -16,10 +16,18 @@ static int is_single(cell_dtype dtype) {
     return is_float(dtype) && dtype != CELL_F64;
 }
 
+static int is_codes(cell_dtype dtype)
+{
+    return dtype == CELL_E4M3 || dtype == CELL_E5M2;
+}
+
 static cell_status check_dtypes(const cell_gemm_call *call, cell_error *err) {
     cell_dtype a = call->a.dtype, b = call->b.dtype, c = call->c.dtype;
     int half = a == CELL_BF16 || a == CELL_F16;
     if (is_float(a) && a == b && (c == a || (half && c == CELL_F32)))
+        return CELL_OK;
+    if (is_codes(a) && is_codes(b) && !(a == CELL_E5M2 && b == CELL_E5M2) && call->a_scale && call->b_scale &&
+        is_single(c))
         return CELL_OK;
     if (call->mixes && is_single(a) && is_single(b) && is_single(c))
         return CELL_OK;
@@ -95,6 +103,7 @@ int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char 
     int c_transposed;
     *blas = (cell_blas_call){.m = call->m, .n = call->n, .k = call->k, .batch = call->batch};
     blas->a = call->a, blas->b = call->b, blas->c = call->c;
+    blas->a_scale = call->a_scale, blas->b_scale = call->b_scale;
     *which = "C";
     if (!operand_form(&call->c, call->m, call->n, &c_transposed, &blas->ldc))
         return 0;
@@ -102,6 +111,7 @@ int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char 
         blas->swapped = 1;
         blas->m = call->n, blas->n = call->m;
         blas->a = transposed(call->b), blas->b = transposed(call->a), blas->c = transposed(call->c);
+        blas->a_scale = call->b_scale, blas->b_scale = call->a_scale;
     }
     *which = c_transposed ? "B" : "A";
     if (blas->k == 1 &&
@@ -138,6 +148,8 @@ static void load_row(double *to, const void *from, cell_dtype dtype, int64_t str
     case CELL_F16:
         LOAD_EACH(uint16_t, cell_f16_to_f32);
         break;
+    case CELL_E4M3: LOAD_EACH(uint8_t, cell_e4m3_to_f32); break;
+    case CELL_E5M2: LOAD_EACH(uint8_t, cell_e5m2_to_f32); break;
     default:
         break; /* cell_gemm_check refused it */
     }
@@ -175,6 +187,9 @@ enum { TILE = 256 };
 static void plain_tile(const cell_gemm_call *call, int64_t batch, int64_t row, int64_t col, int64_t count) {
     double sum[TILE] = {0}, b[TILE] = {0};
     int64_t depth = call->alpha == 0 ? 0 : call->k;
+    double alpha = call->alpha;
+    if (call->a_scale)
+        alpha *= (double)*(const float *)call->a_scale * (double)*(const float *)call->b_scale;
     for (int64_t p = 0; p < depth; p++) {
         double a = load_one(element(&call->a, batch, row, p), call->a.dtype);
         load_row(b, element(&call->b, batch, p, col), call->b.dtype, call->b.col_stride, count);
@@ -183,7 +198,7 @@ static void plain_tile(const cell_gemm_call *call, int64_t batch, int64_t row, i
     }
     for (int64_t j = 0; j < count; j++) {
         void *c = element(&call->c, batch, row, col + j);
-        double value = depth ? call->alpha * sum[j] : 0;
+        double value = depth ? alpha * sum[j] : 0;
         if (call->beta != 0)
             value += call->beta * load_one(c, call->c.dtype);
         store_one(c, call->c.dtype, value);

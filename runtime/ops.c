@@ -191,6 +191,8 @@ static cell_status product_of(const cell_run *run, const cell_op *op, cell_gemm_
         return status;
     if (left_out(run, &gemm->a) || left_out(run, &gemm->b))
         call.alpha = 0;
+    if (gemm->a_scale && gemm->b_scale)
+        call.a_scale = run->base[gemm->a_scale - 1], call.b_scale = run->base[gemm->b_scale - 1];
     if (run->n_loops && run->ctx->backend->loop)
         call.fixed = is_fixed(run, &gemm->a) | is_fixed(run, &gemm->b) << 1;
     call.mixes = run->ctx->backend->kind == CELL_BACKEND_CPU;

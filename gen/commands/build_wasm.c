@@ -120,7 +120,7 @@ static bool is_replaced(Build *b, const char *folder, const char *name)
 {
     if (strcmp(folder, "/wasm") == 0)
         return strcmp(name, "module.c") == 0;
-    return strcmp(name, "backend_cuda.c") == 0 ||
+    return strcmp(name, "backend_cuda.c") == 0 || strcmp(name, "blaslt.c") == 0 ||
            access(intern_f(b->c, "%s/%s", sources(b, "/wasm"), name), R_OK) == 0;
 }
 

@@ -21,7 +21,7 @@ typedef struct Doctor {
     bool json, gpu;
     const char *cc, *cc_says, *cc_fault; /* its words, its first line of --version; why it is of no use */
     const char *nvcc, *library; /* NULL: none */
-    const char *cublas, *blas, *blas_fault; /* what was opened; NULL: none */
+    const char *cublas, *cublaslt, *blas, *blas_fault; /* what was opened; NULL: none */
     Gpus gpus;
     const char *no_kernels; /* why no kernel runs here; NULL: they do, on GPU `first` */
     int first;
@@ -32,7 +32,8 @@ static const CommandHelp help = {
     .name = "doctor",
     .arguments = "",
     .summary = "say what cellc finds on this machine, what runs here, and what is missing",
-    .about = "Looks at the C compiler, the CUDA toolkit, the driver and each GPU, cuBLAS and the BLAS of the "
+    .about = "Looks at the C compiler, the CUDA toolkit, the driver and each GPU, cuBLAS, cuBLASLt and the "
+             "BLAS of the "
              "host, as\n"
              "`cellc build` and programs that call cells find them. The exit code is 0 where cells can be "
              "built and called,\n"
@@ -46,9 +47,20 @@ static const CommandHelp help = {
 
 /* Variables that change what is found or what runs. */
 static const char *const variables[] = {
-    "CC",           "CELLC_HOME", "CELLC_NVCC",  "CUDA_HOME",    "CUDA_PATH",
-    "CELL_BACKEND", "CELL_BLAS",  "CELL_CUBLAS", "CELL_VERBOSE", "CUDA_VISIBLE_DEVICES",
-    "CUDA_ARCHS",   "NVCCFLAGS",  "CFLAGS",
+    "CC",
+    "CELLC_HOME",
+    "CELLC_NVCC",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CELL_BACKEND",
+    "CELL_BLAS",
+    "CELL_CUBLAS",
+    "CELL_CUBLASLT",
+    "CELL_VERBOSE",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_ARCHS",
+    "NVCCFLAGS",
+    "CFLAGS",
 };
 enum { N_VARIABLES = sizeof variables / sizeof *variables };
 
@@ -131,6 +143,7 @@ static void look_at_libraries(Doctor *d)
 {
     static const char *const blas[] = { "libopenblas.so.0", "libcblas.so.3", "libblas.so.3" };
     static const char *const cublas[] = { "libcublas.so.13", "libcublas.so.12" };
+    static const char *const cublaslt[] = { "libcublasLt.so.13", "libcublasLt.so.12" };
     const char *own = variable("CELL_BLAS"), *own_cublas = variable("CELL_CUBLAS");
     if (!own || strcmp(own, "none") != 0)
         d->blas = own ? open_library(&own, 1, "cblas_sgemm") : open_library(blas, 3, "cblas_sgemm");
@@ -145,6 +158,10 @@ static void look_at_libraries(Doctor *d)
     }
     d->cublas = own_cublas ? open_library(&own_cublas, 1, "cublasCreate_v2")
                            : open_library(cublas, 2, "cublasCreate_v2");
+    const char *own_lt = variable("CELL_CUBLASLT");
+    if (!own_lt || strcmp(own_lt, "none") != 0)
+        d->cublaslt =
+            own_lt ? open_library(&own_lt, 1, "cublasLtMatmul") : open_library(cublaslt, 2, "cublasLtMatmul");
 }
 
 /* Why no kernel that is built here runs here, and on which GPU they run. */
@@ -239,6 +256,11 @@ static void print_text(Doctor *d)
     print_gpus(d);
     row("cuBLAS", d->cublas ? intern_f(c, "%s, for libraries that were built without a toolkit", d->cublas)
                             : "none that the loader finds; libraries link with that of their toolkit");
+    row("cuBLASLt",
+        d->cublaslt
+            ? intern_f(c, "%s, for products of two operands of 8 bits", d->cublaslt)
+            : "none that the loader finds; that of a program's cuBLAS is taken where it has one, or copies "
+              "in 16 bits are multiplied");
     row("BLAS", d->blas_fault ? d->blas_fault
                 : d->blas     ? intern_f(c, "%s, for products over all steps on the CPU", d->blas)
                               : "none: products on the CPU are cellc's own code, the reference's plain loops");
@@ -303,6 +325,7 @@ static void print_json(Doctor *d)
     }
     buf_f(&b, "%s],\n", d->gpus.n ? "\n  " : "");
     member(&b, "cublas", d->cublas);
+    member(&b, "cublaslt", d->cublaslt);
     member(&b, "blas", d->blas);
     member(&b, "blas_fault", d->blas_fault);
     buf_f(&b, "  \"environment\": {");

@@ -250,8 +250,24 @@ static void put_fused(const Explain *e)
                       2, e->out);
 }
 
+static void put_codes(const Explain *e)
+{
+    bool any = false;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < e->p->program[d].groups.len; i++)
+            any |= takes_codes(&e->p->program[d].groups.data[i].gemm);
+    if (any)
+        put_paragraph("products in 8 bits: by cuBLASLt where it is there, on GPUs of capability 8.9 and "
+                      "later, of rows and extents that are "
+                      "multiples of 16 numbers; then nothing is rounded but the sum, and inference makes no "
+                      "copies; --products "
+                      "plain, and CELL_CUBLASLT=none for a run, multiply copies in 16 bits",
+                      2, e->out);
+}
+
 static void put_products(const Explain *e)
 {
+    put_codes(e);
     put_fused(e);
     if (e->p->program[FORWARD].parts.len + e->p->program[BACKWARD].parts.len == 0)
         return;
@@ -306,6 +322,10 @@ static const char *gemm_words(const Explain *e, const Gemm *g)
 {
     bool many = g->batch && !(g->batch->is_const && g->batch->value == 1);
     const char *how = g->parts[0] ? intern_f(e->c, "; of parts%s", parts_where(e)) : "";
+    if (g->codes)
+        how = takes_codes(g) ? intern_f(e->c, "; or %s @ %s in 8 bits", read_name(e, &g->codes->a.read),
+                                        read_name(e, &g->codes->b.read))
+                             : intern_f(e->c, "; of copies: %s", g->codes->why_not);
     return intern_f(e->c, "%s %s %s @ %s: m=%s, n=%s, k=%s%s%s%s", read_name(e, &g->c.read),
                     g->added ? "+=" : "=", read_name(e, &g->a.read), read_name(e, &g->b.read), explain_size(e, g->m),
                     explain_size(e, g->n), explain_size(e, g->k), many ? ", each of " : "",

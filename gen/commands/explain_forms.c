@@ -156,7 +156,12 @@ static void put_group(const Asked *a, Direction d, const Group *g)
     bool sized = a->p->request->products != PRODUCTS_PARTS, taken;
     if (g->together)
         put_together(a, d, g);
-    if (g->kind == G_GEMM && g->gemm.parts[0] && sized) {
+    if (g->kind == G_GEMM && takes_codes(&g->gemm)) {
+        buf_f(a->out, "  %s, the product %s\n", way, group_words(a, g));
+        taken = put_form(a, "the numbers of 8 bits themselves, by cuBLASLt", form_takes_codes(a->p, &g->gemm),
+                         false);
+        put_form(a, "copies of 16 bits", NULL, taken);
+    } else if (g->kind == G_GEMM && g->gemm.parts[0] && sized) {
         buf_f(a->out, "  %s, the product %s\n", way, group_words(a, g));
         taken = put_form(a, "products of its operands' parts in bf16", form_takes_parts(a->p, &a->p->program[d], &g->gemm), false);
         put_form(a, "one product in f32", NULL, taken);
@@ -205,6 +210,7 @@ void explain_forms(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     a.scope.device[DEVICE_MULTIPROCESSORS] = a.device.processors;
     a.scope.device[DEVICE_BLOCK_MEMORY] = a.device.block_bytes;
     a.scope.device[DEVICE_CAPABILITY] = a.capability;
+    a.scope.device[DEVICE_PRODUCTS_OF_8] = a.capability >= CODES_CAPABILITY;
     find_held(&a, p);
     for (const Plan *q = p->other; q; q = q->other)
         find_held(&a, q);

@@ -119,6 +119,20 @@ static const char *memory_words(const Explain *e)
                     e->m->has_grad ? explain_saved(e) : "");
 }
 
+/* Of products whose operands are both of 8 bits: how many take the codes, and why the first other does not. */
+static int count_codes(const Explain *e, const char **why_not)
+{
+    int n = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < e->p->program[d].groups.len; i++) {
+            const Gemm *g = &e->p->program[d].groups.data[i].gemm;
+            n += takes_codes(g);
+            if (g->codes && g->codes->why_not && !*why_not)
+                *why_not = g->codes->why_not;
+        }
+    return n;
+}
+
 /* "x, W: ..."; NULL: nothing is stored in 8 bits. */
 static const char *codes_words(const Explain *e)
 {
@@ -128,12 +142,19 @@ static const char *codes_words(const Explain *e)
         if (dtype_is_fp8(t->dtype) && t->kind <= T_PARAM)
             names = names ? intern_f(e->c, "%s, %s", names, t->name) : t->name;
     }
-    return names ? intern_f(e->c,
-                            "%s: times their scales where they are read; products of matrices take copies in "
-                            "%s, and none "
-                            "is cuBLASLt's of 8 bits",
-                            names, type)
-                 : NULL;
+    if (!names)
+        return NULL;
+    const char *why_not = NULL;
+    int n = count_codes(e, &why_not);
+    const char *what = n == 1 ? "one is" : intern_f(e->c, "%d are", n),
+               *rest = why_not ? "; another is not: " : "";
+    if (n == 0)
+        what = "none is", rest = why_not ? ": " : "";
+    return intern_f(e->c,
+                    "%s: times their scales where they are read; products of matrices take copies in %s, and "
+                    "%s cuBLASLt's of 8 bits%s%s%s",
+                    names, type, what, n ? " where sizes and GPU admit it" : "", rest,
+                    why_not ? why_not : "");
 }
 
 /* What the time of a call goes by. */

@@ -249,7 +249,9 @@ static void print_map_op(Print *e, const Group *g, const Poly *elements, const P
                                    : emit_poly_expr(e, form_rows(e->p, g));
     const char *blocks = g->flat ? emit_blocks_expr(e, work, g->threads) : map_blocks(e, g, elements);
     if (!g->fused) {
-        emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows);
+        const Formula *read = form_copies_read(e->p, e->pr, g);
+        emit_kernel_op_with(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows,
+                            (LaunchTerms){ .when = read ? emit_expr(e, read) : NULL });
         return;
     }
     Opened forms = emit_open(e);

@@ -94,22 +94,50 @@ static void print_result(Print *e, const Group *g, Side c)
     e->n_ops++;
 }
 
-/* when: NULL where it is always made so. */
-static void print_product(Print *e, Group *g, const char *when)
+/* Of numbers of 8 bits: the buffers that begin with their scales. */
+static const char *scales_of(const Print *e, const Codes *codes)
+{
+    if (!codes)
+        return "";
+    return intern_f(e->p->m->c, " .a_scale = %d, .b_scale = %d,",
+                    1 + emit_arg_of(e, codes->scale[0], ROLE_VALUE),
+                    1 + emit_arg_of(e, codes->scale[1], ROLE_VALUE));
+}
+
+/* when: NULL where it is always made so. codes: in place of the operands, or NULL. */
+static void print_product_of(Print *e, Group *g, const char *when, const Codes *codes)
 {
     bool one_step = g->phase == PHASE_DURING;
-    Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step);
+    const GemmSide *left = codes ? &codes->a : &g->gemm.a, *right = codes ? &codes->b : &g->gemm.b;
+    Side a = side_of(e, left, one_step), b = side_of(e, right, one_step);
     Side c = side_of(e, &g->gemm.c, one_step);
     const char *need = emit_need_name(e, g);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
-          "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,\n",
+          "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,%s\n",
           product_name(e, g), need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "",
           emit_poly_expr(e, g->gemm.m), emit_poly_expr(e, g->gemm.n), emit_poly_expr(e, g->gemm.k),
-          emit_poly_expr(e, g->gemm.batch), first_beta(e, g));
-    print_operand(e, "a", &g->gemm.a, a);
-    print_operand(e, "b", &g->gemm.b, b);
+          emit_poly_expr(e, g->gemm.batch), first_beta(e, g), scales_of(e, codes));
+    print_operand(e, "a", left, a);
+    print_operand(e, "b", right, b);
     print_result(e, g, c);
+}
+
+static void print_product(Print *e, Group *g, const char *when)
+{
+    print_product_of(e, g, when, NULL);
+}
+
+/* Of numbers of 8 bits, or of their copies: by one kernel with what stands next to it where a pair does that. */
+static void print_forms_of_codes(Print *e, Group *g)
+{
+    Module *m = e->p->m;
+    const Formula *takes = form_takes_codes(e->p, &g->gemm);
+    print_product_of(e, g, emit_expr(e, takes), g->gemm.codes);
+    const Formula *copies = formula_not(m, takes);
+    if (g->fused)
+        copies = formula_and(m, copies, formula_not(m, form_fused(e->p, g->fused)));
+    print_product(e, g, emit_expr(e, copies));
 }
 
 static const Parts *parts_of(const Print *e, const Gemm *g, bool left)
@@ -227,7 +255,14 @@ void emit_gemm(Print *e, Group *g)
     if (g->fused) {
         if (!g->fused->ahead)
             emit_fused_kernel(e, g->fused);
-        print_product(e, g, emit_expr(e, formula_not(e->p->m, form_fused(e->p, g->fused))));
+        if (takes_codes(&g->gemm))
+            print_forms_of_codes(e, g);
+        else
+            print_product(e, g, emit_expr(e, formula_not(e->p->m, form_fused(e->p, g->fused))));
+        return;
+    }
+    if (takes_codes(&g->gemm)) {
+        print_forms_of_codes(e, g);
         return;
     }
     if (!g->gemm.parts[0]) {

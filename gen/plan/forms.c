@@ -2,6 +2,7 @@
  * formulas over the sizes of a call and the device (formula.h). */
 #include "forms.h"
 
+#include "base/mutate.h"
 #include "emit/emit.h"
 
 /* ---- plans ---- */
@@ -177,6 +178,77 @@ const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x)
     return any;
 }
 
+/* ---- products of 8 bits ---- */
+
+static bool among(const Poly *p, const Poly *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == p)
+            return true;
+    return false;
+}
+
+/* What cuBLASLt wants of matrices, of which the caller's pointers are multiples of 16 bytes: extents and rows that are
+ * multiples of 16 numbers, but for one extent, along which it only has more rows. */
+const Formula *form_takes_codes(const Plan *p, const Gemm *g)
+{
+    Module *m = p->m;
+    const GemmSide *a = &g->codes->a, *b = &g->codes->b, *c = &g->c;
+    bool swapped = poly_is_one(c->row) && !poly_is_one(c->col);
+    const Poly *const sizes[] = { g->k,
+                                  swapped ? g->m : g->n,
+                                  a->row,
+                                  b->col,
+                                  swapped ? c->col : c->row,
+                                  a->offset,
+                                  b->offset,
+                                  c->offset,
+                                  a->batch,
+                                  b->batch,
+                                  c->batch };
+    const Formula *takes = formula_leaf(m, F_DEVICE, DEVICE_PRODUCTS_OF_8);
+    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
+        bool known = !sizes[i] || (sizes[i]->is_const && sizes[i]->value % CODES_MULTIPLE == 0);
+        if (!known && !among(sizes[i], sizes, i))
+            takes = formula_and(m, takes, formula_multiple(m, sizes[i], CODES_MULTIPLE));
+    }
+    return takes;
+}
+
+static bool reads_array(const Group *product, const Group *g, int side)
+{
+    const Read *r = side ? &product->gemm.b.read : &product->gemm.a.read;
+    for (int i = 0; i < g->arrays.len; i++)
+        if (!r->is_tensor && r->id == g->arrays.data[i])
+            return true;
+    return false;
+}
+
+/* Does a product of the direction read one of them; or is one saved for backward? */
+const Formula *form_copies_read(const Plan *p, const Program *pr, const Group *g)
+{
+    Module *m = p->m;
+    const Formula *read = NULL;
+    bool kept = false;
+    if (!copies_codes(p, pr, g))
+        return NULL;
+    for (int i = 0; i < g->arrays.len; i++)
+        kept |= pr->node[g->arrays.data[i]].home == HOME_RESERVE;
+    if (kept && pr->dir == BACKWARD)
+        return NULL;
+    if (kept && !mutate("unsaved-copy")) /* T where the call saves, else 0 */
+        read = formula(m, F_LT, formula_const(m, 0), formula_leaf(m, F_ROWS, 0));
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *of = &pr->groups.data[i];
+        if (of->kind != G_GEMM || !takes_codes(&of->gemm) ||
+            (!reads_array(of, g, 0) && !reads_array(of, g, 1)))
+            continue;
+        const Formula *copies = formula_not(m, form_takes_codes(p, &of->gemm));
+        read = read ? formula(m, F_OR, read, copies) : copies;
+    }
+    return read;
+}
+
 /* ---- pairs ---- */
 
 /* Tiles of the result; a block has one at a time. */
@@ -200,20 +272,14 @@ static const Formula *and_pays(Module *m, const Fused *f, const Formula *fits)
     return formula_and(m, formula_and(m, formula_and(m, fits, slow), four), busy);
 }
 
-static bool among(const Poly *p, const Poly *const *list, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == p)
-            return true;
-    return false;
-}
-
 /* Extents are ints in the kernel. */
 const Formula *form_fused(const Plan *p, const Fused *f)
 {
     Module *m = p->m;
     const Poly *const sizes[] = { f->depth, f->columns, f->rows, f->a_pitch, f->b_pitch };
     const Formula *one = formula_const(m, 1), *x = formula(m, F_LE, one, formula_resident(m, f->kernel));
+    if (takes_codes(&f->product->gemm))
+        x = formula_and(m, x, formula_not(m, form_takes_codes(p, &f->product->gemm)));
     for (int i = 0; i < 3; i++) {
         int64_t most = f->ahead && i == 2 ? (int64_t)AHEAD_ROWS * AHEAD_GROUPS : 1 << 30;
         x = formula_and(m, x, formula(m, F_LE, one, formula_size(m, sizes[i])));

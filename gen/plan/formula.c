@@ -160,7 +160,8 @@ static const char *code(FormulaKind kind)
 
 static void put_codes(const Module *m, const Formula *f, const KernelNames *kernels, Buf *out)
 {
-    static const char *const facts[] = { "CELL_ATTR_SM_COUNT", "CELL_ATTR_SMEM_MAX", "CELL_ATTR_CAPABILITY" };
+    static const char *const facts[] = { "CELL_ATTR_SM_COUNT", "CELL_ATTR_SMEM_MAX", "CELL_ATTR_CAPABILITY",
+                                         "CELL_ATTR_PRODUCTS_OF_8" };
     switch (f->kind) {
     case F_SIZE:
         postfix_size(m, f->size, f->a, out);

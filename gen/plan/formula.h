@@ -25,7 +25,13 @@ typedef enum {
     F_AND, F_OR, F_NOT            /* of conditions */
 } FormulaKind;
 
-typedef enum { DEVICE_MULTIPROCESSORS, DEVICE_BLOCK_MEMORY, DEVICE_CAPABILITY, DEVICE_FACTS } DeviceFact;
+typedef enum {
+    DEVICE_MULTIPROCESSORS,
+    DEVICE_BLOCK_MEMORY,
+    DEVICE_CAPABILITY,
+    DEVICE_PRODUCTS_OF_8,
+    DEVICE_FACTS
+} DeviceFact;
 
 typedef struct Formula Formula;
 struct Formula {

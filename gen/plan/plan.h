@@ -135,11 +135,21 @@ typedef struct Read {
 /* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
  * element. */
 typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
+/* The operands of a product as they are stored in 8 bits, in place of copies in 16 (plan_codes.c), and their scales; or
+ * why it takes the copies. */
+typedef struct Codes {
+    GemmSide a, b;
+    TensorId scale[2];
+    const char *why_not;
+} Codes;
+enum { CODES_MULTIPLE = 16 }; /* of numbers, that cuBLASLt wants rows and extents to be */
+enum { CODES_CAPABILITY = 89 }; /* of the first devices with such products, 10 times */
 typedef struct Gemm {
     const Poly *m, *n, *k, *batch;
     GemmSide a, b, c;
     bool added;                   /* to what an earlier product left in c (plan_added.c) */
     int parts[2];                 /* 1 + the copies of a and b as parts of bf16 that it may take (plan_parts.c); or 0 */
+    const Codes *codes; /* both operands are copies of numbers of 8 bits; else NULL */
 } Gemm;
 
 typedef enum {
@@ -515,6 +525,9 @@ void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);      /* the six of 
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);
+/* plan_codes.c: may the product read the codes; are they copies that such products alone read? */
+bool takes_codes(const Gemm *g);
+bool copies_codes(const Plan *p, const Program *pr, const Group *g);
 /* kernels_column.c: the pair that leaves the sums' partial sums where one kernel does both; or NULL. */
 const Fused *column_ahead(const Program *pr, const Group *g);
 bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it cannot be, and the text is none */

@@ -104,6 +104,33 @@ static bool is_unstored(const Plan *p, const Read *r)
     return !r->is_tensor && p->unstored && p->unstored[r->id];
 }
 
+static Read whole_result(Plan *p, NodeId array)
+{
+    int naxes = at(p, array)->naxes;
+    Read r = { .id = array, .nmap = naxes };
+    r.map = arena_alloc(p->m->arena, sizeof *r.map * (size_t)(naxes + 1));
+    for (int i = 0; i < naxes; i++)
+        r.map[i] = ix_index(p->m, at(p, array)->axes[i]);
+    return r;
+}
+
+bool codes_contraction(Plan *p, NodeId array, TensorId a, TensorId b, Gemm *to)
+{
+    const Node *mul = at(p, at(p, at(p, array)->args[0])->args[0]);
+    Contraction c = { 0 };
+    if (mul->kind != N_MAP || mul->op != OP_MUL || !operand_read(p, mul->args[0], &c.a) ||
+        !operand_read(p, mul->args[1], &c.b))
+        return false;
+    c.a.is_tensor = c.b.is_tensor = true;
+    c.a.id = a;
+    c.b.id = b;
+    c.c = whole_result(p, array);
+    c.lay_a = layout_of(p, &c.a, true);
+    c.lay_b = layout_of(p, &c.b, true);
+    c.lay_c = layout_of(p, &c.c, true);
+    return match_gemm(p->m, &c, to);
+}
+
 bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
 {
     const Node *r = at(p, at(p, array)->args[0]);
@@ -117,11 +144,7 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
     Contraction c = { .one_step = one_step };
     if (!operand_read(p, factor[0], &c.a) || !operand_read(p, factor[1], &c.b) || c.a.step || c.b.step)
         return false;
-    int naxes = at(p, array)->naxes;
-    c.c = (Read){ .id = array, .nmap = naxes };
-    c.c.map = arena_alloc(p->m->arena, sizeof *c.c.map * (size_t)(naxes + 1));
-    for (int i = 0; i < naxes; i++)
-        c.c.map[i] = ix_index(p->m, at(p, array)->axes[i]);
+    c.c = whole_result(p, array);
     c.lay_a = layout_of(p, &c.a, true);
     c.lay_b = layout_of(p, &c.b, true);
     c.lay_c = layout_of(p, &c.c, true);

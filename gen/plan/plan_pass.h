@@ -189,6 +189,11 @@ Storage between_storage(Plan *p, TensorId t, bool timed, Dtype dtype, bool reser
 /* plan_time.c */
 void put_time_first(Plan *p);                            /* once it is known that no kernel walks the steps */
 
+/* plan_codes.c */
+void find_codes(Plan *p); /* once storage is final */
+/* The product as it reads tensors in place of its operands. */
+bool codes_contraction(Plan *p, NodeId array, TensorId a, TensorId b, Gemm *to);
+
 /* plan_parts.c */
 void find_parts(Plan *p);                                /* once storage is final */
 

@@ -228,6 +228,12 @@ static void walks(Planning *s)
     name_kernels(p, &p->program[BACKWARD]); /* its phases may have changed */
 }
 
+static void codes(Planning *s)
+{
+    if (!s->p->request->cpu)
+        find_codes(s->p);
+}
+
 static void parts(Planning *s)
 {
     if (!s->p->request->cpu)
@@ -267,6 +273,7 @@ const PlanPass plan_passes[] = {
     { "shapes", shapes, "kernels have names, threads, and buffers for partial sums" },
     { "settle", settle, "the schedule that takes the plan" },
     { "walks", walks, "kernels that may walk all steps in place of a step's; or time in front of batch" },
+    { "codes", codes, "products of numbers of 8 bits as they are stored" },
     { "parts", parts, "products of f32 as those of three parts in bf16" },
     { "fused", fused, "products in one kernel with what stands next to them" },
     { "together", together, "products of few steps that go as one batch: the plan" },

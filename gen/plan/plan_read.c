@@ -385,6 +385,27 @@ static void read_side(Reader *r, GemmSide *s)
         ;
 }
 
+static void read_codes(Reader *r, Gemm *g)
+{
+    Codes *codes = arena_alloc(r->m->arena, sizeof *codes);
+    g->codes = codes;
+    read_side(r, &codes->a);
+    expect(r, "codes");
+    read_side(r, &codes->b);
+    expect(r, "scales");
+    for (int i = 0; i < 2; i++)
+        codes->scale[i] = read_which(r, r->m->tensors.len, "tensor");
+}
+
+static void read_copies(Reader *r, Gemm *g)
+{
+    Codes *codes = arena_alloc(r->m->arena, sizeof *codes);
+    g->codes = codes;
+    codes->why_not = read_string(r);
+    if (!codes->why_not && !r->wrong)
+        fail(r, "copies for no reason");
+}
+
 static bool read_product(Reader *r, Gemm *g)
 {
     if (read_size(r, "m", &g->m) || read_size(r, "n", &g->n) || read_size(r, "k", &g->k) ||
@@ -401,6 +422,10 @@ static bool read_product(Reader *r, Gemm *g)
     else if (accept(r, "parts"))
         for (int i = 0; i < 2; i++)
             g->parts[i] = read_number(r);
+    else if (accept(r, "codes"))
+        read_codes(r, g);
+    else if (accept(r, "copies"))
+        read_copies(r, g);
     else
         return false;
     return true;

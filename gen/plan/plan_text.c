@@ -210,6 +210,14 @@ static void put_product(const Plan *p, const Gemm *g, Buf *out)
     buf_f(out, "%s", g->added ? " added" : "");
     if (g->parts[0] || g->parts[1])
         buf_f(out, " parts %d %d", g->parts[0], g->parts[1]);
+    if (g->codes && !g->codes->why_not) {
+        put_side(p, "codes", &g->codes->a, out);
+        put_side(p, "codes", &g->codes->b, out);
+        buf_f(out, " scales %d %d", g->codes->scale[0], g->codes->scale[1]);
+    } else if (g->codes) {
+        buf_f(out, " copies");
+        put_string(g->codes->why_not, out);
+    }
 }
 
 static void put_group(const Plan *p, const Program *pr, int i, Buf *out)

@@ -16,7 +16,7 @@ static bool reads(const GemmSide *s, NodeId given)
 static bool goes_on(const Program *pr, int first, int i)
 {
     const Group *g = &pr->groups.data[i];
-    if (g->kind != G_GEMM || g->fused || g->gemm.added || g->phase != pr->groups.data[first].phase)
+    if (g->kind != G_GEMM || g->fused || g->gemm.added || takes_codes(&g->gemm) || g->phase != pr->groups.data[first].phase)
         return false;
     for (int k = first; k < i; k++) {
         NodeId given = pr->groups.data[k].gemm.c.read.id;

@@ -62,6 +62,8 @@ kernels() {
     cat <<'END'
 same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 first-piece      specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
+other-scale      tests/constructs/fp8_linear.cell --dtype bf16 | 2,3,32,16,2
+unsaved-copy     tests/constructs/fp8_linear.cell --dtype bf16 | 2,3,32,16,2
 unsaved-product  tests/constructs/fused_products.cell --schedule map --dtype bf16 --products fused | 2,5,16,24
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 lost-product     specs/e79.cell --schedule tile --dim N=3 --set bias=input | 2,3,5

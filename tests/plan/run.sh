@@ -53,7 +53,7 @@ round() {
 }
 
 passes=$("$cellc" help passes | sed -n '/^passes on its plan/,/^[^ ].*:$/{/^  /p}' | awk '{ print $1 }')
-same "passes of the planner" 23 "$(wc -w <<<"$passes")"
+same "passes of the planner" 24 "$(wc -w <<<"$passes")"
 # A step of products, a walk on chip with many and few blocks, one by units, a softmax over the past, a norm, chunks.
 for spec in lstm delta indrnn window_attention layernorm; do
     for pass in $passes; do
@@ -65,6 +65,7 @@ for spec in specs/*.cell tests/constructs/*.cell; do
     grep -q '^cell ' "$spec" && round "$last" "$spec"
 done
 round "$last" specs/lstm.cell --dtype bf16 --products fused
+round "$last" tests/constructs/fp8_linear.cell --dtype bf16
 round "$last" specs/e88.cell --dtype bf16 --archs "90 80"
 
 # An attempt that fails leaves nothing behind: the kernels are those of the schedule that takes the cell, as if no other

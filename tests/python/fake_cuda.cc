@@ -2,6 +2,7 @@
 // backend_driver.c: what that file believes of the interface is checked by who declares it. In: an image is the path of
 // a library that holds kernels for the emulator. Out: calls do at once what they say, or, while a stream is captured,
 // become part of a graph. Streams are in order with each other.
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda.h>
 #include <dlfcn.h>
@@ -34,6 +35,7 @@ struct Function {
 
 Graph *recording;
 int launches, graphs;                           // for the test, which asks whether both were used
+int products_of_8, algorithms_asked;
 char primary;                                   // the address is the context
 CUcontext current;
 
@@ -68,6 +70,10 @@ double load(const void *p, int64_t i, cudaDataType type)
         return cell_f16_to_f32(value<uint16_t>(p, i));
     case CUDA_R_16BF:
         return cell_bf16_to_f32(value<uint16_t>(p, i));
+    case CUDA_R_8F_E4M3:
+        return cell_e4m3_to_f32(value<uint8_t>(p, i));
+    case CUDA_R_8F_E5M2:
+        return cell_e5m2_to_f32(value<uint8_t>(p, i));
     default:
         return value<float>(p, i);
     }
@@ -117,6 +123,35 @@ struct Product {
             }
     }
 };
+
+/* Of cuBLASLt, which has products of 8 bits only, and asks of them what NVIDIA's documentation does. */
+struct Layout {
+    cudaDataType type;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+    int32_t count;
+};
+struct OfCodes {
+    int32_t transposed[2];
+    const float *scale[2];
+};
+struct Preference {
+    uint64_t bytes;
+    uint32_t reductions, aligned[4];
+};
+
+bool is_code(cudaDataType type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
+cublasStatus_t product_fits(const OfCodes *p, const Layout *a, const Layout *b, const Layout *c)
+{
+    bool types = is_code(a->type) && is_code(b->type) && !(a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2) &&
+                 (c->type == CUDA_R_32F || c->type == CUDA_R_16F || c->type == CUDA_R_16BF);
+    bool sizes = a->rows == b->rows && a->cols == c->rows && b->cols == c->cols && a->count == b->count && a->count == c->count;
+    bool multiples = a->rows % 16 == 0 && a->cols % 16 == 0 && a->ld % 16 == 0 && b->ld % 16 == 0 && c->ld % 16 == 0 &&
+                     a->stride % 16 == 0 && b->stride % 16 == 0 && c->stride % 16 == 0;
+    bool form = p->transposed[0] && !p->transposed[1] && p->scale[0] && p->scale[1];
+    return types && sizes && multiples && form ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
 
 /* What was asked, for tests, by streams in the order in which they are met. */
 std::string noted;
@@ -416,6 +451,138 @@ cublasStatus_t cublasGemmBatchedEx_64(cublasHandle_t, cublasOperation_t ta, cubl
     issue(blas_stream, [=] {
         for (int64_t z = 0; z < count; z++)
             p.run(a[z], 0, b[z], 0, c[z], 0);
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+int fake_products_of_8(void) { return products_of_8; }
+int fake_algorithms_asked(void) { return algorithms_asked; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *h) { return *h = (cublasLtHandle_t)&primary, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+const char *cublasLtGetStatusString(cublasStatus_t) { return "the fake said no"; }
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    *d = reinterpret_cast<cublasLtMatmulDesc_t>(new OfCodes{});
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    delete reinterpret_cast<OfCodes *>(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute,
+                                              const void *v, size_t bytes)
+{
+    auto *p = reinterpret_cast<OfCodes *>(d);
+    bool scale = attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER || attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
+    if (scale && bytes == sizeof(void *))
+        p->scale[attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER] = *static_cast<const float *const *>(v);
+    else if (attribute == CUBLASLT_MATMUL_DESC_TRANSA && bytes == sizeof(int32_t))
+        p->transposed[0] = *static_cast<const int32_t *>(v) == CUBLAS_OP_T;
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    *l = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, cols, ld, 0, 1});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+{
+    delete reinterpret_cast<Layout *>(l);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *v, size_t bytes)
+{
+    auto *layout = reinterpret_cast<Layout *>(l);
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(int32_t))
+        layout->count = *static_cast<const int32_t *>(v);
+    else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(int64_t))
+        layout->stride = *static_cast<const int64_t *>(v);
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
+{
+    *p = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference{0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
+{
+    delete reinterpret_cast<Preference *>(p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *v, size_t bytes)
+{
+    auto *p = reinterpret_cast<Preference *>(to);
+    int aligned = attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t))
+        p->bytes = *static_cast<const uint64_t *>(v);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == sizeof(uint32_t))
+        p->reductions = *static_cast<const uint32_t *>(v);
+    else if (aligned >= 0 && aligned < 4 && bytes == sizeof(uint32_t))
+        p->aligned[aligned] = *static_cast<const uint32_t *>(v);
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *found, int *n)
+{
+    auto *p = reinterpret_cast<const Preference *>(preference);
+    bool asks = wanted == 1 && p->bytes == 32 << 20 && p->reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    for (uint32_t bytes : p->aligned)
+        asks = asks && bytes == 16;
+    algorithms_asked++;
+    *n = asks;
+    *found = cublasLtMatmulHeuristicResult_t{};
+    found->algo.data[7] = 0x5eed;
+    found->state = product_fits(reinterpret_cast<OfCodes *>(d), reinterpret_cast<Layout *>(a), reinterpret_cast<Layout *>(b),
+                                reinterpret_cast<Layout *>(c));
+    return asks ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t cl, void *to, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes, cudaStream_t stream)
+{
+    auto *p = reinterpret_cast<OfCodes *>(d);
+    const Layout x = *reinterpret_cast<Layout *>(al), y = *reinterpret_cast<Layout *>(bl), z = *reinterpret_cast<Layout *>(cl);
+    bool aligned = ((uintptr_t)a | (uintptr_t)b | (uintptr_t)to) % 16 == 0;
+    if (product_fits(p, &x, &y, &z) != CUBLAS_STATUS_SUCCESS || algorithm->data[7] != 0x5eed || c != to || !aligned ||
+        !workspace || bytes != 32 << 20)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    double fa = factor(alpha, false), fb = factor(beta, false);
+    const float *x_scale = p->scale[0], *y_scale = p->scale[1];
+    products_of_8++;
+    issue(stream, [=] {
+        for (int64_t n = 0; n < x.count; n++)
+            for (uint64_t j = 0; j < z.cols; j++)
+                for (uint64_t i = 0; i < z.rows; i++) {
+                    double sum = 0;
+                    for (uint64_t l = 0; l < x.rows; l++)
+                        sum += load(a, n * x.stride + i * x.ld + l, x.type) * load(b, n * y.stride + j * y.ld + l, y.type);
+                    int64_t at = n * z.stride + j * z.ld + i;
+                    store(to, at, z.type, fa * sum * *x_scale * *y_scale + (fb ? fb * load(to, at, z.type) : 0));
+                }
     });
     return CUBLAS_STATUS_SUCCESS;
 }

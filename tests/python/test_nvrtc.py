@@ -275,6 +275,83 @@ def test_kernels_through_the_driver(fakes, tmp_path, name, dtype, bound):
     assert "BackendError: the kernels' image: the fake said no (CUDA_ERROR_FAKE)" in run("/no/image").stderr
 
 
+CODES = r"""
+import ctypes
+import os
+import sys
+import numpy as np
+import ml_dtypes
+import cellc
+from cellc import compiler, tables
+from cellc.native import Library
+
+place, image = sys.argv[1:3]
+m = cellc.load(open(os.path.join(place, "fp8_linear.cell")).read(), framework="numpy", dtype="bf16").manifest
+images, driver, g = {0: image.encode()}, ctypes.CDLL("libcuda.so.1"), np.random.default_rng(1)
+library = Library(os.path.join(place, "libfp8_linear.so"), m.entry("instance"), images)
+desc, kept = tables.read(os.path.join(place, "fp8_linear.c"), compiler.headers_dir())
+alone = Library(os.path.join(compiler.library_dir(), "libcell.so"), None, images, ctypes.addressof(desc), kept)
+types = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "f32": np.float32}
+
+def made(tensors, sizes):
+    return {t.name: np.zeros(tuple(t.shape(sizes)), types[t.dtype]) for t in tensors}
+
+def run(lib, D, N, training):
+    sizes = dict(zip(m.dims, (D, N, 2))) | {"B": 3, "T": 5, "t0": 0}
+    listed, given, results = m.list_sizes(sizes), made(m.given, sizes), made(m.outputs, sizes)
+    for name, a in given.items():
+        a[...] = 0.37 if name.endswith("_scale") else (2 * g.normal(size=a.shape)).astype(a.dtype)
+    arrays = [a.ctypes.data for a in (*given.values(), *results.values())]
+    size = lib.memory("reserve", 0, listed) if training else 0
+    reserve = np.zeros(size + 512, "u1")
+    at = -reserve.ctypes.data % 256
+    before = driver.fake_products_of_8(), driver.fake_algorithms_asked(), driver.fake_launches()
+    for again in range(2):
+        lib.call("forward", 0, 0, listed, arrays, (0, 0), (reserve.ctypes.data + at, size) if training else (0, 0))
+    said = driver.fake_products_of_8() - before[0], driver.fake_algorithms_asked() - before[1]
+    f = {name: a.astype("f8") * (given[name + "_scale"].astype("f8") if name + "_scale" in given else 1) for name, a in given.items()}
+    wanted = {"y": np.tanh(f["x"] @ f["W"].T + f["b"]), "heads": np.einsum("gid,btgd->btgi", f["R"], f["u"]),
+              "w": f["x"] @ f["P"].T + f["z"] @ f["V"].T, "across": f["x"] @ f["Q"], "twice": f["z"] @ f["P"].T}
+    off = {name: np.abs(results[name].astype("f8") - a).max() / np.abs(a).max() for name, a in wanted.items()}
+    return said, driver.fake_launches() - before[2], off
+
+none = os.environ["CELL_CUBLASLT"] != os.environ["CELL_CUBLAS"]
+for lib in (library, alone):
+    for D, N in ((32, 16), (24, 16), (32, 24)):
+        takes = D == 32 and N == 16 and not none
+        said, inference, off = run(lib, D, N, False)
+        # y, heads and two terms of w, each twice; each is described once, unless another context did.
+        assert said == ((8, 4) if takes else (0, 0)), said
+        # Results of codes are rounded once, to bf16; of copies, each operand before: 3 roundings of 2^-9, of sums of 32 terms
+        # that are 4 times as large as their sum.
+        for name, error in off.items():
+            assert error < (2**-8 if takes and name in ("y", "heads", "w") else 12 * 2**-9), (name, error)
+        said, training, off = run(lib, D, N, True)
+        assert said == ((8, 0) if takes else (0, 0)), said
+        assert training - inference == (4 if takes else 0), (training, inference)   # two copies, for backward alone
+        assert max(off.values()) < 12 * 2**-9, off
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("lt", ["fake", "none", "missing"])
+def test_products_of_8_bits_through_the_driver(fakes, tmp_path, lt):
+    """By cuBLASLt as it wants them, where it is there and sizes fit; else of copies, and a run that tells what is unusual
+    says so."""
+    pytest.importorskip("ml_dtypes")
+    spec = tmp_path / "fp8_linear.cell"
+    shutil.copy(os.path.join(ROOT, "tests", "constructs", "fp8_linear.cell"), spec)
+    compiler.run(["build", str(spec), "--dtype", "bf16", "--kernels-apart", "-o", str(tmp_path)], None)
+    build_for_emulator("cu", tmp_path / "fp8_linear.cu", tmp_path / "kernels.o")
+    image, fake = tmp_path / "kernels.so", str(fakes / "libcuda.so.1")
+    subprocess.run([CXX, "-shared", tmp_path / "kernels.o", fakes / "cell_emu.o", "-o", image], check=True)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(fakes), "CELL_CUBLAS": fake, "CELL_VERBOSE": "1",
+           "CELL_CUBLASLT": {"fake": fake, "none": "none", "missing": str(tmp_path / "none.so")}[lt]}
+    done = subprocess.run([sys.executable, "-c", CODES, str(tmp_path), str(image)], capture_output=True, text=True, env=env)
+    assert done.stdout == "fine\n", done.stderr
+    assert ("operands of 8 bits are multiplied as copies of 16" in done.stderr) == (lt != "fake"), done.stderr
+
+
 MEMORY = """
 import ctypes
 import sys

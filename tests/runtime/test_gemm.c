@@ -262,7 +262,7 @@ static void refusals(void) {
     float x[4] = {1, 2, 3, 4};
     cell_matrix good = {x, CELL_F32, 2, 1, 0}, null = {NULL, CELL_F32, 2, 1, 0},
                 wide = {x, CELL_F64, 2, 1, 0};
-    cell_matrix whole = {x, CELL_I32, 2, 1, 0}, odd = {(char *)x + 1, CELL_F32, 2, 1, 0};
+    cell_matrix codes = {x, CELL_E4M3, 2, 1, 0}, whole = {x, CELL_I32, 2, 1, 0}, odd = {(char *)x + 1, CELL_F32, 2, 1, 0};
     EXPECT(cell_gemm(NULL, 1, 1, 1, 1, 1, &good, &good, 0, &good) == CELL_NULL_POINTER, "no context");
     EXPECT(cell_gemm(ctx, -1, 1, 1, 1, 1, &good, &good, 0, &good) == CELL_BAD_SIZE, "m = -1");
     EXPECT(strstr(cell_last_error(ctx), "m -1") != NULL, "%s", cell_last_error(ctx));
@@ -272,6 +272,7 @@ static void refusals(void) {
     EXPECT(cell_gemm(ctx, 0, 1, 1, 1, 1, &null, &null, 0, &null) == CELL_OK, "an empty product of nulls");
     EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &wide, &good, 0, &good) == CELL_UNSUPPORTED, "f64 by f32");
     EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &whole, &whole, 0, &whole) == CELL_UNSUPPORTED, "i32");
+    EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &codes, &codes, 0, &good) == CELL_UNSUPPORTED, "codes without scales");
     EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &odd, &good, 0, &good) == CELL_MISALIGNED, "A at an odd address");
 }
 
