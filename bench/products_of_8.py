@@ -72,7 +72,7 @@ def errors():
             x = x.abs() if kind == "positive" else x * torch.where(torch.rand_like(x) < 0.01, 100, 1) if kind == "few large" else x
             codes, scale = cellc.encode(x, "e4m3")
             layer.x_scale.copy_(scale)
-            y = layer(codes)[0].double()
+            y = layer(codes)[0][0].double()
             a, b = codes[0].double() * scale.double(), layer.W.detach().double() * layer.W_scale.double()
             exact, terms = a @ b.t(), a.abs() @ b.abs().t()
             off = ((y - exact).abs() / terms).max().item()

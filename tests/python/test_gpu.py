@@ -235,7 +235,7 @@ def test_products_of_8_bits(left, right, rows):
     layer.x_scale.copy_(scale)
     fits = torch.cuda.get_device_capability() >= (8, 9)
     with torch.no_grad():
-        y = layer(codes)[0].double()
+        y = layer(codes)[0][0].double()
     x, W = cellc.decode(codes, scale)[0].double(), cellc.decode(layer.W.detach(), layer.W_scale).double()
     terms = x[:, None, :] * W
     largest = torch.maximum(terms.abs(), terms.cumsum(-1).abs()).amax(-1)
@@ -244,7 +244,7 @@ def test_products_of_8_bits(left, right, rows):
     assert not fits or (y - exact).norm() < 2 ** -11 * exact.norm()         # 1.2e-4 on an H200, and copies are off by 1.2e-3
     # A gradient is that of copies in bf16.
     x = (torch.rand(1, rows, D, device="cuda") + 0.1).bfloat16().requires_grad_()
-    layer(x).sum().backward()
+    layer(x)[0].sum().backward()
     torch.testing.assert_close(x.grad[0, 0].double(), W.sum(0), rtol=2 ** -6, atol=2 ** -6)
 
 
