@@ -79,6 +79,17 @@ typedef struct CodeAhead {
     int adjacent;
 } CodeAhead;
 
+/* Of a kernel that makes a product next to its group (kernels_fused.c). */
+typedef struct CodeFused {
+    const KirVar
+        *product; /* the pointer to its result, whose neighbours the kernel has as numbers; or NULL */
+    KirVar *given; /* these; NULL: nothing has read them */
+    bool missed; /* it is read at another place, so the kernel is none */
+    /* The product's operand is made ahead of it: the vectors of a row that are asked for before it is made. */
+    Vec(KirVar *) fetched;
+    KirBlock fetches;
+} CodeFused;
+
 struct Code;
 
 /* What a kernel does otherwise whose threads walk all steps with units of their own (UnitWalk): its schedule
@@ -129,6 +140,7 @@ typedef struct Code {
     const KirExpr *(*finds)(struct Code *x, const Read *r);
     const KirExpr *(*keeps)(struct Code *x, NodeId id, const KirExpr *value);
     const CodeWalk *walk; /* of a kernel that walks over units, or NULL */
+    CodeFused *fused; /* or NULL */
     void *of_schedule; /* what the schedule keeps that builds it */
     const KirExpr *two; /* a local with two neighbours that are stored together, or NULL */
     /* Of a reduction that the kernel has computed: its value; or NULL. */
@@ -239,6 +251,9 @@ const KirExpr *code_time_row(Code *x, const KirExpr *t, int ahead);
 /* Arrays of one group may name their axes differently: each position has one index. */
 void code_keep_axes(Code *x, NodeId first);
 void code_bind_axes(Code *x, NodeId array);
+
+/* kernels_map.c: the group's arrays at the indices in scope, behind the reads that they need. */
+void code_map_element(Code *x, void *data);
 
 /* kernels_column.c: adds the row's term to a sum of this column, or of neighbours. */
 void code_column_term(Code *x, NodeId id, const KirExpr *sum);

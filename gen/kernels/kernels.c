@@ -294,11 +294,8 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident
                    : k->hooks->resident ? k->hooks->resident(k) : 0;
-    if (k->fused)
-        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(CELL_PRODUCT_THREADS, 1)");
-    else
-        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
-                 resident ? k_text(k, ", %d", resident) : "");
+    buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
+             resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     buf_f(out, "%s", text.data);
     buf_release(&text);

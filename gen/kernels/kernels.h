@@ -15,8 +15,7 @@ typedef struct Vector {
     const char *pointer, *offset; /* texts; the offset is that of the first neighbour */
     const char *name;             /* the local array that holds them */
     Dtype type;
-    bool optional;                /* zeros where the caller left the argument out */
-    bool fixed; /* the same for all rows */
+    bool optional; /* zeros where the caller left the argument out */
 } Vector;
 
 typedef Vec(const char *) Texts;
@@ -155,10 +154,7 @@ struct Kernel {
     int functions_inside;         /* functions without names around what is printed, which have places as parameters */
     Vec(Placed) placed;           /* these places, as long as they are printed */
     const Parts *parts;           /* the copy that the kernel makes */
-    const Fused *fused;           /* the product that it makes; or NULL */
-    const char *given;            /* fused: the neighbours of its result, numbers; NULL: nothing has read them */
-    Buf fetches, fetched_rows;    /* fused, ahead: what asks for vectors of a row before it is made, and their declarations */
-    bool missed;                  /* fused: it was read at another place, so the kernel is none */
+    const Fused *fused; /* the product that it makes; or NULL */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
@@ -262,9 +258,6 @@ void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 void kernel_release(Kernel *k);
-
-/* kernels_column.c: adds the row's term to a sum of this column, or of neighbours. */
-void column_term(Kernel *k, NodeId id, const char *sum);
 
 /* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an
  * initial state's stores at a place of [B, axes], where backward finds it and where the first step does. */

@@ -19,33 +19,6 @@ static bool has_inner(const Kernel *k)
     return false;
 }
 
-/* Adds the row's term to the array's sum of this column. */
-void column_term(Kernel *k, NodeId id, const char *sum)
-{
-    Node r = *k_node(k, k_node(k, id)->args[0]);
-    IndexId inner[64];
-    const Poly *extents[64];
-    int n = 0;
-    for (int i = 0; i < r.nbound; i++)
-        if (r.bound[i] >= IX_FIRST) {
-            extents[n] = k->p->m->indices.data[r.bound[i]].extent;
-            inner[n++] = r.bound[i];
-        }
-    if (n) {
-        k_open(k, "for (int64_t i = 0; i < %s; i++)", k_product(k, extents, n));
-        k_split_element(k, inner, n, "i", "i");
-    }
-    k_comment(k, id);
-    Named named = { 0 };
-    const char *v = k_body(k, r.args[0], &named);
-    buf_line(k->out, "%s[%s] += %s;", sum, k->wide ? "u" : "0", v);
-    k_forget(k, &named);
-    if (n)
-        k_close(k);
-    for (int i = 0; i < n; i++)
-        k->index[inner[i]] = NULL;
-}
-
 void code_column_term(Code *x, NodeId id, const KirExpr *sum)
 {
     Node r = *k_node(x->k, k_node(x->k, id)->args[0]);

@@ -1,145 +1,234 @@
-/* kernels_fused.c: CUDA text of kernels that make a product and what is computed next to it (plan_fused.c). In comes the pair; out
- * goes a kernel with the body of its other group for 8 neighbours: the product's come as numbers, or its operand's are stored. */
+/* kernels_fused.c: kernels that make a product and what is computed next to it (plan_fused.c). In comes the pair; out goes a
+ * kernel, built as a tree, with a function for the body of its other group: the device library multiplies, and calls it for 8
+ * neighbours, with those of the product as numbers, or stores those of its left operand before it multiplies them. */
 #include "base/mutate.h"
-#include "kernels.h"
+#include "code.h"
 
-/* What is computed for the neighbours from column e of a row on. */
-static void print_elements(Kernel *k, Buf *out)
+/* A function that the device library calls: its place, and what it begins with. */
+typedef struct Made {
+    Code *x;
+    CodeFused *of;
+    KirVar *row, *column;
+    KirBlock head, body;
+    const Group *sums; /* ahead: that the row adds to, or NULL */
+    const KirExpr *sum[64];
+} Made;
+
+static void add_parameter(Kir *k, KirVar *v)
 {
-    const Group *g = k->g;
-    const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
-    int last = g->naxes - 1;
-    Buf *before = k->out, head = { .arena = out->arena, .indent = out->indent + 1 }, loop = head, inner;
-    k->out = &head;
-    k_split_row(k, "row");
-    if (last > 0) {
-        const char *extent = k_poly(k, g->axes[last]);
-        buf_line(&head, "const int64_t outer = column / %s, e = column - outer * %s;", extent, extent);
-        k_split_element(k, axes, last, "outer", "o");
-    } else {
-        buf_line(&head, "const int64_t e = column;");
-    }
-    k->out = &loop;
-    k_wide_begin(k, axes[last], &inner);
-    k->hoists.indent = head.indent;
-    k_map_body(k);
-    k_wide_end(k, &loop, &inner);
-    k->out = before;
-    buf_f(out, "%s%s%s", head.data ? head.data : "", k->hoists.data ? k->hoists.data : "", loop.data);
+    kir_add(k, (KirStmt){ .kind = KI_PARAMETER, .var = v });
 }
 
-static const char *matrix(Kernel *k, const Read *r, const Poly *offset, const Poly *pitch)
+static Made made_new(Code *x)
 {
-    const char *p = k_pointer(k, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, k->p->dtype);
-    const char *from = offset->value ? k_text(k, "%s + %s", p, poly_text(&k->printer, offset)) : p;
-    return k_text(k, "%s, %s", from, poly_text(&k->printer, pitch));
+    return (Made){ .x = x,
+                   .of = x->fused,
+                   .row = kir_variable(x->kir, "row", kir_value(KT_I64), false),
+                   .column = kir_variable(x->kir, "column", kir_value(KT_I64), false) };
+}
+
+static KirOpen open_function(const Made *m, const char *name, const KirExpr **function)
+{
+    KirOpen open = kir_open_function(m->x->kir, name, function);
+    add_parameter(m->x->kir, m->row);
+    add_parameter(m->x->kir, m->column);
+    return open;
+}
+
+/* What is computed for the neighbours from column e of a row on. */
+static void build_elements(Made *m)
+{
+    Code *x = m->x;
+    const Group *g = x->k->g;
+    const IndexId *axes = k_node(x->k, g->arrays.data[0])->axes;
+    int last = g->naxes - 1;
+    const KirExpr *column = kir_var(x->kir, m->column), *e = column;
+    KirBlock *outside = kir_enter(x->kir, &m->body);
+    code_split_row(x, kir_var(x->kir, m->row));
+    if (last > 0) {
+        const KirExpr *extent = code_size(x, g->axes[last]);
+        const KirExpr *outer = code_let(x, "outer", code_binary(x, KB_DIV, column, extent));
+        e = code_sub(x, column, code_mul(x, outer, extent));
+        e = code_let(x, "e", e);
+        code_split_element(x, axes, last, outer, "o");
+    } else {
+        e = code_let(x, "e", e);
+    }
+    const CodeNeighbours n = { .along = axes[last], .first = e, .body = code_map_element };
+    code_neighbours(x, &n);
+    kir_enter(x->kir, outside);
+}
+
+typedef struct Matrix {
+    const KirExpr *from, *pitch;
+} Matrix;
+
+static Matrix matrix(Code *x, const Read *r, const Poly *offset, const Poly *pitch)
+{
+    const KirExpr *p = code_pointer(x, r->is_tensor ? REF_TENSOR : REF_NODE, r->id, x->k->p->dtype);
+    return (Matrix){ code_add(x, p, code_size(x, offset)), code_size(x, pitch) };
 }
 
 /* The launch and the library are of one mind. */
-static void print_agreement(Kernel *k)
+static void add_agreement(Code *x)
 {
-    buf_line(k->out, "static_assert(CELL_PRODUCT_SMEM == %d && CELL_PRODUCT_MAP_BYTES == %d && CELL_PRODUCT_ROWS == %d && "
-                     "CELL_PRODUCT_COLUMNS == %d%s, \"as planned\");",
-             FUSED_SMEM, FUSED_MAP_BYTES, FUSED_ROWS, FUSED_COLUMNS,
-             k->fused->ahead ? k_text(k, " && CELL_AHEAD_ROWS == %d", AHEAD_ROWS) : "");
+    const KirTemplate planned[] = { { .value = FUSED_SMEM },
+                                    { .value = FUSED_MAP_BYTES },
+                                    { .value = FUSED_ROWS },
+                                    { .value = FUSED_COLUMNS } };
+    const KirTemplate rows = { .value = AHEAD_ROWS };
+    kir_do(x->kir, kir_call(x->kir, "cell_product_agree", planned, 4, NULL, 0));
+    if (x->k->fused->ahead)
+        kir_do(x->kir, kir_call(x->kir, "cell_product_ahead_agree", &rows, 1, NULL, 0));
 }
 
-static void print_fused(Kernel *k)
+static void build_fused(Code *x)
 {
-    const Fused *f = k->fused;
+    const Fused *f = x->k->fused;
+    Kir *k = x->kir;
     NodeId product = f->product->gemm.c.read.id;
-    const Storage *st = &k->pr->node[product];
-    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
-    const char *a = matrix(k, &f->a, f->a_offset, f->a_pitch), *b = matrix(k, &f->b, f->b_offset, f->b_pitch);
-    const char *c = k_written(k, REF_NODE, product, k->p->dtype), *maps = k_written(k, REF_BUFFER, f->maps, DT_F32);
-    const char *type = k_type(k->p->dtype), *kept = f->shared ? c : k_text(k, "all ? %s : nullptr", c);
-    k->given = NULL;
-    print_elements(k, &body);
+    const Storage *st = &x->k->pr->node[product];
+    const Matrix a = matrix(x, &f->a, f->a_offset, f->a_pitch), b = matrix(x, &f->b, f->b_offset, f->b_pitch);
+    const KirExpr *c = code_written(x, REF_NODE, product, x->k->p->dtype);
+    const KirExpr *maps = code_written(x, REF_BUFFER, f->maps, DT_F32), *none = kir_null(k, c->type), *body;
+    const KirExpr *kept = f->shared ? c : kir_select(k, x->saves, c, none);
+    Made m = made_new(x);
+    x->fused->product = c->var;
+    build_elements(&m);
     if ((st->home == HOME_WORKSPACE && !f->shared) || mutate("unsaved-product"))
-        kept = "nullptr";
-    print_agreement(k);
-    buf_line(out, "const cell_product<%s> product = {%s, %s, %s, %s, %s, %s, %s, %s};", type, a, b, kept,
-             poly_text(&k->printer, f->c_pitch), poly_text(&k->printer, f->rows), poly_text(&k->printer, f->columns),
-             poly_text(&k->printer, f->depth), maps);
-    buf_line(out, "cell_multiply(product, [&](int64_t row, int64_t column, const float (&%s)[%d]) {", k->given ? k->given : "unread",
-             k_width(k));
-    buf_f(out, "%s", body.data);
-    buf_line(out, "});");
+        kept = none;
+    add_agreement(x);
+    KirOpen function = open_function(&m, "body", &body);
+    if (!x->fused->given)
+        x->fused->given = kir_array_given(k, "unread", code_real(x), NULL, x->n, false);
+    add_parameter(k, x->fused->given);
+    kir_append(k, &m.body);
+    kir_close(k, function);
+    const KirTemplate type = { .type = code_scalar(x->k->p->dtype) };
+    const KirExpr *of[] = { a.from,
+                            a.pitch,
+                            b.from,
+                            b.pitch,
+                            kept,
+                            code_size(x, f->c_pitch),
+                            code_size(x, f->rows),
+                            code_size(x, f->columns),
+                            code_size(x, f->depth),
+                            maps,
+                            body };
+    kir_do(k, kir_call(k, "cell_multiply", &type, 1, of, 11));
 }
 
-/* The elements of the left operand's row from column e on, and what they add to sums over rows. Behind `head`, which is printed
- * before what asks for the row's vectors, too. */
-static void print_made(Kernel *k, const Group *sums, Buf *head, Buf *out)
+/* The left operand's elements, and what they add to sums over rows. */
+static void made_element(Code *x, void *data)
 {
-    const Group *g = k->g;
-    IndexId along = k_node(k, g->arrays.data[0])->axes[0];
-    Buf *before = k->out, loop = { .arena = out->arena, .indent = out->indent + 1 }, inner;
+    const Made *m = data;
+    const Group *g = x->k->g;
+    const KirExpr *here = kir_var(x->kir, (KirVar *)x->along);
     Named kept = { 0 };
-    k->fetches = k->fetched_rows = loop;
-    *head = loop;
-    k->out = head;
-    k_split_row(k, "row");
-    buf_line(head, "[[maybe_unused]] const int64_t e = column;");
-    k->out = &loop;
-    k_wide_begin(k, along, &inner);
-    k->hoists.indent = head->indent;
-    const char *here = k->index[along];
     for (int i = 0; i < g->arrays.len; i++) {
-        k->index[k_node(k, g->arrays.data[i])->axes[0]] = here;
-        k_element(k, g->arrays.data[i], &kept);
+        x->index[k_node(x->k, g->arrays.data[i])->axes[0]] = here;
+        code_array(x, g->arrays.data[i], &kept);
     }
-    for (int i = 0; sums && i < sums->arrays.len; i++) {
-        k->index[k_node(k, sums->arrays.data[i])->axes[0]] = here;
-        column_term(k, sums->arrays.data[i], k_text(k, "sums[%d]", i));
+    for (int i = 0; m->sums && i < m->sums->arrays.len; i++) {
+        x->index[k_node(x->k, m->sums->arrays.data[i])->axes[0]] = here;
+        code_column_term(x, m->sums->arrays.data[i], m->sum[i]);
     }
-    k_forget(k, &kept);
-    k_wide_end(k, &loop, &inner);
-    k->out = before;
-    buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
+    code_forget(x, &kept);
 }
 
-static const char *text_of(const Buf *b)
+/* Of a row from column e on. The head stands before what asks for the row's vectors, too. */
+static void build_made(Made *m, KirVar *sums)
 {
-    return b->data ? b->data : "";
+    Code *x = m->x;
+    IndexId along = k_node(x->k, x->k->g->arrays.data[0])->axes[0];
+    KirBlock *outside = kir_enter(x->kir, &m->head);
+    code_split_row(x, kir_var(x->kir, m->row));
+    const KirExpr *e = code_let(x, "e", kir_var(x->kir, m->column));
+    kir_enter(x->kir, &m->body);
+    for (int i = 0; m->sums && i < m->sums->arrays.len; i++)
+        m->sum[i] = kir_element(x->kir, kir_var(x->kir, sums), code_int(x, i));
+    const CodeNeighbours n = { .along = along, .first = e, .body = made_element, .data = m };
+    code_neighbours(x, &n);
+    kir_enter(x->kir, outside);
 }
 
-static void print_ahead(Kernel *k)
+static void add_vectors(const Made *m)
 {
-    const Fused *f = k->fused;
-    const Group *sums = k->g->sums ? &k->pr->groups.data[k->g->sums - 1] : NULL;
+    for (int i = 0; i < m->of->fetched.len; i++)
+        add_parameter(m->x->kir, m->of->fetched.data[i]);
+}
+
+static void build_ahead(Code *x)
+{
+    const Fused *f = x->k->fused;
+    Kir *k = x->kir;
+    const Group *sums = x->k->g->sums ? &x->k->pr->groups.data[x->k->g->sums - 1] : NULL;
     NodeId product = f->product->gemm.c.read.id;
-    Buf *out = k->out, head, body = { .arena = out->arena, .indent = out->indent };
-    const char *a = k_written(k, REF_NODE, f->a.id, k->p->dtype), *b = matrix(k, &f->b, f->b_offset, f->b_pitch);
-    const char *c = k_written(k, REF_NODE, product, k->p->dtype), *maps = k_written(k, REF_BUFFER, f->maps, DT_F32);
-    const char *made = k_written(k, REF_BUFFER, f->made, DT_I32);
-    const char *partial = sums ? k_written(k, REF_BUFFER, sums->partial, k->p->compute) : "nullptr";
-    bool argument = k->pr->node[product].home == HOME_ARG && !mutate("first-gradient");
+    const KirExpr *a = code_written(x, REF_NODE, f->a.id, x->k->p->dtype), *fetch, *make;
+    const Matrix b = matrix(x, &f->b, f->b_offset, f->b_pitch);
+    const KirExpr *c = code_written(x, REF_NODE, product, x->k->p->dtype);
+    const KirExpr *maps = code_written(x, REF_BUFFER, f->maps, DT_F32),
+                  *made = code_written(x, REF_BUFFER, f->made, DT_I32);
+    const KirExpr *partial = sums ? code_written(x, REF_BUFFER, sums->partial, x->k->p->compute)
+                                  : kir_null(k, kir_global(code_real(x), true));
+    bool argument = x->k->pr->node[product].home == HOME_ARG && !mutate("first-gradient");
     int n = sums ? sums->arrays.len : 0;
-    print_made(k, sums, &head, &body);
-    print_agreement(k);
-    buf_line(out, "const cell_product_ahead<%s> product = {%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s};", k_type(k->p->dtype), a, b, c,
-             poly_text(&k->printer, f->c_pitch), poly_text(&k->printer, f->rows), poly_text(&k->printer, f->columns),
-             poly_text(&k->printer, f->depth), argument ? "adds" : "false", maps, made, partial, "args.t");
-    buf_f(out, "%*sstruct Fetched {\n%s", out->indent * 4, "", text_of(&k->fetched_rows));
-    buf_line(out, "};");
-    buf_line(out, "const auto fetch = [&](int64_t row, int64_t column, Fetched &fetched) {");
-    buf_f(out, "%s%s", text_of(&head), text_of(&k->fetches));
-    buf_line(out, "};");
-    buf_line(out, "cell_multiply_ahead<%d, Fetched>(product, fetch, [&](int64_t row, int64_t column, Fetched &fetched, float (&%s)[%d][%d]) {",
-             n, n ? "sums" : "", n ? n : 1, k_width(k));
-    buf_f(out, "%s%s", text_of(&head), body.data);
-    buf_line(out, "});");
+    Made m = made_new(x);
+    m.sums = sums;
+    KirVar *sum = kir_array_given(k, "sums", code_real(x), code_int(x, n ? n : 1), x->n, true);
+    build_made(&m, sum);
+    add_agreement(x);
+    KirOpen function = open_function(&m, "fetch", &fetch);
+    add_vectors(&m);
+    kir_append(k, &m.head);
+    kir_append(k, &x->fused->fetches);
+    kir_close(k, function);
+    function = open_function(&m, "make", &make);
+    add_parameter(k, sum);
+    add_vectors(&m);
+    kir_append(k, &m.head);
+    kir_append(k, &m.body);
+    kir_close(k, function);
+    KirTemplate types[66] = { { .value = n }, { .type = code_scalar(x->k->p->dtype) } };
+    for (int i = 0; i < x->fused->fetched.len; i++)
+        types[2 + i].type = x->fused->fetched.data[i]->type.of;
+    const KirExpr *of[] = { a,
+                            b.from,
+                            b.pitch,
+                            c,
+                            code_size(x, f->c_pitch),
+                            code_size(x, f->rows),
+                            code_size(x, f->columns),
+                            code_size(x, f->depth),
+                            argument ? x->adds : kir_truth(k, false),
+                            maps,
+                            made,
+                            partial,
+                            kir_special(k, KP_STEP, 0),
+                            fetch,
+                            make };
+    kir_do(k, kir_call(k, "cell_multiply_ahead", types, 2 + x->fused->fetched.len, of, 15));
 }
 
 bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out)
 {
     Kernel k = kernel_new(p, pr, f->map, &f->refs, out);
+    CodeFused fused = { 0 };
     k.threads = FUSED_THREADS;
     k.fused = f;
     f->multiples.len = 0;
-    k_print(&k, f->kernel, f->ahead ? print_ahead : print_fused);
+    Code *x = code_new(&k, f->kernel);
+    x->fused = &fused;
+    x->kir->bound = "CELL_PRODUCT_THREADS";
+    x->kir->resident = 1;
+    x->printer.adds = true; /* as sums over the past do */
+    kir_settle(x->n, k_width(&k));
+    (f->ahead ? build_ahead : build_fused)(x);
     for (int i = 0; i < k.multiples.len; i++)
         vec_push(p->m->arena, &f->multiples, k.multiples.data[i]);
+    if (!fused.missed)
+        code_print(p, code_end(x), out);
     kernel_release(&k);
-    return !k.missed;
+    return !fused.missed;
 }

@@ -2,8 +2,7 @@
  * a kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "code.h"
 
-/* The group's arrays at the indices in scope, behind the reads that they need. */
-static void map_element(Code *x, void *data)
+void code_map_element(Code *x, void *data)
 {
     const Group *g = x->k->g;
     Gather reads;
@@ -39,7 +38,7 @@ static void flat_map(Code *x, const MapSizes *s)
     const KirExpr *e = code_let(x, "e", code_sub(x, n, code_mul(x, row, s->elements)));
     code_split_row(x, row);
     code_split_element(x, k_node(x->k, g->arrays.data[0])->axes, g->naxes, e, "i");
-    map_element(x, NULL);
+    code_map_element(x, NULL);
     kir_close(x->kir, loop);
 }
 
@@ -88,7 +87,7 @@ static void map_kernel(Code *x)
         x->enough = STEP_VECTORS;
     if (g->naxes == 0) {
         KirOpen loop = code_for(x, "e", s.first, s.elements, s.step, &e);
-        map_element(x, NULL);
+        code_map_element(x, NULL);
         kir_close(x->kir, loop);
     } else {
         int last = g->naxes - 1;
@@ -96,7 +95,7 @@ static void map_kernel(Code *x)
                        .extent = g->axes[last],
                        .first = s.first,
                        .step = s.step,
-                       .body = map_element,
+                       .body = code_map_element,
                        .outer = last > 0 ? axes : NULL,
                        .n_outer = last,
                        .elements = s.elements };

@@ -188,6 +188,8 @@ static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, co
     const KirExpr *row = code_row_of(x, st);
     bool whole = st->dtype == DT_I32, inside = k_always_inside(x->k, r), known = k_known_before(x->k, r);
     int stride = x->wide && inside ? code_stride(x, lin, pitch) : -1;
+    if (x->fused && p->var == x->fused->product)
+        x->fused->missed |= stride != 1;
     if (stride == 1 && !whole) {
         CodeVector v = {
             .pointer = p, .type = st->dtype, .optional = optional, .fixed = !st->batched && !st->timed

@@ -231,43 +231,21 @@ static const char *add_text(Kernel *k, const char *p, const char *offset)
 
 /* ---- vectors ---- */
 
-typedef struct Place { const char *pointer, *offset; Dtype type; bool optional, fixed; } Place;
+typedef struct Place {
+    const char *pointer, *offset;
+    Dtype type;
+    bool optional;
+} Place;
 
 static int vector_of(Kernel *k, const Place *at)
 {
     for (int i = 0; i < k->vectors.len; i++)
         if (k->vectors.data[i].pointer == at->pointer && strcmp(k->vectors.data[i].offset, at->offset) == 0)
             return i;
-    Vector v = { .pointer = at->pointer,
-                 .offset = at->offset,
-                 .type = at->type,
-                 .optional = at->optional,
-                 .fixed = at->fixed };
+    Vector v = { .pointer = at->pointer, .offset = at->offset, .type = at->type, .optional = at->optional };
     v.name = names_fresh(&k->pointer_names, k_text(k, "v_%s", at->pointer + 2));
     vec_push(k->p->m->arena, &k->vectors, v);
     return k->vectors.len - 1;
-}
-
-/* Is it the result of the product that this very kernel makes, whose neighbours are at hand? */
-static bool is_given(const Kernel *k, const char *pointer)
-{
-    bool given = k->fused && !k->fused->ahead;
-    NodeId product = given ? k->fused->product->gemm.c.read.id : -1;
-    for (int i = 0; i < k->refs->len && given; i++)
-        if (k->refs->data[i].kind == REF_NODE && k->refs->data[i].id == product)
-            return k->pointers.data[i].name == pointer;
-    return false;
-}
-
-/* A vector of the row that is made, which was asked for while rows before it were. */
-static void fetched_vector(Kernel *k, const Vector *v)
-{
-    buf_line(&k->fetched_rows, "cell_row<%s, %s, 1> %s;", k_type(v->type), k->n, v->name);
-    buf_line(&k->fetches, v->optional ? "fetched.%s.load_or_zero(0, %s, %s);" : "fetched.%s.load(0, %s + %s);", v->name,
-             v->pointer, v->offset);
-    buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
-    buf_line(&k->loads, v->optional ? "fetched.%s.values_or_zero(%s, 0, %s, %s);" : "fetched.%s.values(%s, 0, %s + %s);", v->name,
-             v->name, v->pointer, v->offset);
 }
 
 /* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
@@ -279,15 +257,6 @@ static const char *wide_read(Kernel *k, const Place *at)
         if (k->here.data[i] == number)
             return k_text(k, "%s[u]", v->name);
     vec_push(k->p->m->arena, &k->here, number);
-    if (is_given(k, at->pointer)) {
-        k->missed |= k->given && k->given != v->name;
-        k->given = v->name;
-        return k_text(k, "%s[u]", v->name);
-    }
-    if (k->fused && k->fused->ahead && !v->fixed) {
-        fetched_vector(k, v);
-        return k_text(k, "%s[u]", v->name);
-    }
     buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
     buf_line(&k->loads,
              v->optional ? "cell_load_vec_or_zero<%s>(%s, %s, %s);" : "cell_load_vec_ro<%s>(%s, %s + %s);",
@@ -403,10 +372,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     bool whole = st->dtype == DT_I32;
     int stride = k->wide && k_always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
     stride = whole && stride > 0 ? -1 : stride;
-    k->missed |= stride != 1 && is_given(k, p);
     if (stride == 1) {
-        Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
-                     !st->batched && !st->timed };
+        Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional };
         return wide_read(k, &at);
     }
     bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
@@ -530,7 +497,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
         const IxExpr *lin = read_linear(m, r);
         if (k->wide && k_always_inside(k, r) && wide_stride(k, lin, n) == 1) {
-            Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false, false };
+            Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false };
             return wide_read(k, &at);
         }
         const char *s = k_text(k, "%s<%s>(%s + %s)", carried_load(k), k->real, p, place_text(k, half, n, e));

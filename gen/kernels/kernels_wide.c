@@ -84,6 +84,37 @@ static int vector_number(Code *x, const CodeVector *v)
     return x->vectors.len - 1;
 }
 
+/* The neighbours of the product's result that this very kernel makes. */
+static const KirExpr *given_vector(Code *x, CodeVector *v)
+{
+    CodeFused *f = x->fused;
+    f->missed |= f->given != NULL;
+    f->given = kir_array_given(x->kir, v->name, code_real(x), NULL, x->n, false);
+    v->elements = kir_var(x->kir, f->given);
+    return kir_element(x->kir, v->elements, x->u);
+}
+
+/* A vector of the row that is made, which is asked for while rows before it are. */
+static const KirExpr *fetched_vector(Code *x, CodeVector *v)
+{
+    CodeFused *f = x->fused;
+    const char *name = names_fresh(&x->k->pointer_names, k_text(x->k, "row_%s", v->pointer->var->name + 2));
+    KirVar *row = kir_vector_given(x->kir, name, code_scalar(v->type), x->n);
+    const KirExpr *from = v->optional ? v->pointer : code_move(x, v->pointer, v->offset);
+    const KirExpr *asked[] = { kir_var(x->kir, row), code_int(x, 0), from, v->offset };
+    vec_push(x->kir->arena, &f->fetched, row);
+    KirBlock *body = kir_enter(x->kir, &f->fetches);
+    kir_do(x->kir,
+           kir_call(x->kir, v->optional ? ".load_or_zero" : ".load", NULL, 0, asked, v->optional ? 4 : 3));
+    kir_enter(x->kir, &x->loads);
+    v->elements = kir_array(x->kir, v->name, code_real(x), x->n, false);
+    const KirExpr *taken[] = { asked[0], v->elements, asked[1], from, v->offset };
+    kir_do(x->kir, kir_call(x->kir, v->optional ? ".values_or_zero" : ".values", NULL, 0, taken,
+                            v->optional ? 5 : 4));
+    kir_enter(x->kir, body);
+    return kir_element(x->kir, v->elements, x->u);
+}
+
 const KirExpr *code_vector(Code *x, const CodeVector *wanted)
 {
     int number = vector_number(x, wanted);
@@ -96,6 +127,10 @@ const KirExpr *code_vector(Code *x, const CodeVector *wanted)
         v->loops++;
         v->last_loop = x->loops;
     }
+    if (x->fused && v->pointer->var == x->fused->product)
+        return given_vector(x, v);
+    if (x->fused && x->k->fused->ahead && !v->fixed)
+        return fetched_vector(x, v);
     bool batch = x->gathers && code_is_batched(x, v->offset);
     KirBlock *body = kir_enter(x->kir, batch ? &x->batch_arrays : x->gathers ? &x->gathered : &x->loads);
     if (batch) {

@@ -138,7 +138,7 @@ typedef struct KirTemplate {
 
 typedef struct KirFunction {
     const char *name; /* begins with a dot: of its first argument, a thread's vectors */
-    int args, templates; /* args -n: n or more */
+    int args, templates; /* -n: n or more */
     unsigned writes; /* the arguments, as bits, that it writes through; the last bit: all others */
     bool effect;                  /* it does something beside giving a value */
     KirScope meets;               /* the threads that call it together */
@@ -220,6 +220,9 @@ typedef struct Kir {
     Arena *arena;
     const char *name;
     int threads;                  /* of a block */
+    const char
+        *bound; /* a constant of the device library that bounds it in place of `threads`: it may be less
+                        * for a device that the kernel is not for; or NULL */
     int resident;                 /* blocks that a multiprocessor should hold at once; 0: as many as fit */
     bool waits;                   /* begins before the kernel before it is done, and waits for that first */
     int64_t shared;               /* bytes of the block's shared memory */
@@ -332,6 +335,11 @@ KirOpen kir_if(Kir *k, const KirExpr *condition);
 /* A function, its parameters (in front of its statements), and a call of it. */
 KirOpen kir_open_function(Kir *k, const char *name, const KirExpr **function);
 const KirExpr *kir_parameter_of(Kir *k, const char *name, KirScalar of);
+/* Of a function that the device library calls, too: the caller's array, of arrays where rows is there, which it may write; and a
+ * vector of a row. */
+KirVar *kir_array_given(Kir *k, const char *name, KirScalar of, const KirExpr *rows, const KirExpr *count,
+                        bool written);
+KirVar *kir_vector_given(Kir *k, const char *name, KirScalar of, const KirExpr *count);
 void kir_apply(Kir *k, const KirExpr *function, const KirExpr *const *args, int n);
 void kir_else(Kir *k, KirOpen *open);                             /* of an if that is open */
 void kir_close(Kir *k, KirOpen open);

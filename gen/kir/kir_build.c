@@ -16,6 +16,11 @@ const char *const kir_binary_words[KB_COUNT] = { "+", "-", "*", "/", "%", "<", "
                                                  "&&", "||", "&" };
 
 const KirFunction kir_functions[] = {
+    { "cell_product_agree", 0, 4, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_product_ahead_agree", 0, 1, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_multiply", 11, 1, 1 << 4 | 1 << 9, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_multiply_ahead", 15, -2, 1 | 1 << 3 | 1 << 9 | 1 << 10 | 1 << 11, true, KIR_BLOCK, KIR_BLOCK,
+      KT_VOID },
     { "cell_split_matrix", 6, 2, 1, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
     { "cell_sort_count", 6, 0, 4 | 32, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
     { "cell_sort_scan", 3, 0, 1 | 4, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },

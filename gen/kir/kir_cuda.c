@@ -361,14 +361,28 @@ static void print_run(const KirStmt *s, Buf *out)
     buf_line(out, "%s_by<%s>(args);", s->text, b.data);
 }
 
+/* Arrays and vectors are the caller's. */
+static void print_parameter(const KirVar *v, Buf *out)
+{
+    const char *of = kir_cuda_scalar(v->type.of);
+    if (v->type.space == KS_ROW)
+        buf_f(out, "cell_row<%s, %s, %s> &%s", of, bare(v->count, out), bare(v->rows, out), v->name);
+    else if (v->type.space == KS_REGISTERS)
+        buf_f(out, "%s%s (&%s)%s[%s]", v->type.written ? "" : "const ", of, v->name, rows_text(v, out),
+              bare(v->count, out));
+    else
+        buf_f(out, "%s%s", local_type(v, out), v->name);
+}
+
 /* Its parameters stand in front of its statements. */
 static void print_function(const KirStmt *s, Buf *out)
 {
     Buf params = { .arena = out->arena };
     KirBlock inside = s->body;
-    for (; inside.len && inside.data[0]->kind == KI_PARAMETER; inside.data++, inside.len--)
-        buf_f(&params, "%s%s%s", params.len ? ", " : "", local_type(inside.data[0]->var, out),
-              inside.data[0]->var->name);
+    for (; inside.len && inside.data[0]->kind == KI_PARAMETER; inside.data++, inside.len--) {
+        buf_f(&params, params.len ? ", " : "");
+        print_parameter(inside.data[0]->var, &params);
+    }
     buf_line(out, "const auto %s = [&](%s) {", s->var->name, params.data ? params.data : "");
     print_inside(&inside, out);
     buf_line(out, "};");
@@ -429,10 +443,11 @@ static void print_body(const KirBlock *b, bool waits, Buf *out)
 /* A kernel that the launch knows by this name. */
 static void print_head(const Kir *k, const char *name, int resident, Buf *out)
 {
+    Buf bounds = { .arena = k->arena };
+    buf_f(&bounds, k->bound ? "%s" : "%.0s%d", k->bound ? k->bound : "", k->threads);
     if (resident)
-        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", k->threads, resident);
-    else
-        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+        buf_f(&bounds, ", %d", resident);
+    buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%s)", bounds.data);
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
 }
 

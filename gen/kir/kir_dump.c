@@ -186,12 +186,27 @@ static void dump_row(const KirStmt *s, Buf *out)
              s->x[0] ? text_of(s->x[0], out) : "");
 }
 
+static void dump_parameter(const KirVar *v, Buf *out)
+{
+    const char *scalar = kir_scalar_words[v->type.of];
+    if (v->type.space == KS_ROW)
+        buf_line(out, "parameter %s: row %s[%s]", v->name, scalar, text_of(v->count, out));
+    else if (v->type.space == KS_REGISTERS)
+        buf_line(out, "parameter %s: %s%s%s%s%s[%s]", v->name, v->type.written ? "" : "const ", scalar,
+                 v->rows ? "[" : "", v->rows ? text_of(v->rows, out) : "", v->rows ? "]" : "",
+                 text_of(v->count, out));
+    else
+        buf_line(out, "parameter %s: %s", v->name, local_type(v, out));
+}
+
 static void dump_declaration(const KirStmt *s, Buf *out)
 {
     static const char *const layouts[] = { "", "left", "right", "sum" };
     const KirVar *v = s->var;
     const char *scalar = kir_scalar_words[v->type.of];
-    if (s->kind == KI_ARRAY && v->type.space == KS_ROW)
+    if (s->kind == KI_PARAMETER)
+        dump_parameter(v, out);
+    else if (s->kind == KI_ARRAY && v->type.space == KS_ROW)
         dump_row(s, out);
     else if (s->kind == KI_ARRAY && v->type.space == KS_FRAGMENT)
         buf_line(out, "fragment %s: %s %s", v->name, scalar, layouts[v->type.layout]);
@@ -205,7 +220,7 @@ static void dump_declaration(const KirStmt *s, Buf *out)
         buf_line(out, "%s %s: %s = %s", s->kind == KI_LET ? "let" : "var", v->name, local_type(v, out),
                  text_of(s->x[0], out));
     else
-        buf_line(out, "%s %s: %s", s->kind == KI_VAR ? "var" : "parameter", v->name, local_type(v, out));
+        buf_line(out, "var %s: %s", v->name, local_type(v, out));
 }
 
 static void dump_inside(const KirBlock *b, Buf *out)
@@ -292,6 +307,8 @@ static void dump_block(const KirBlock *b, Buf *out)
 void kir_dump(const Kir *k, Buf *out)
 {
     buf_f(out, "kernel %s threads %d", k->name, k->threads);
+    if (k->bound)
+        buf_f(out, " as %s", k->bound);
     if (k->resident)
         buf_f(out, " resident %d", k->resident);
     if (k->shared)

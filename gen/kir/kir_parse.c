@@ -130,6 +130,8 @@ static void block(Parse *p, const char *end);
 
 enum { MOST_ARGUMENTS = 72 }; /* of a call: sums that are exchanged together */
 
+enum { MOST_TEMPLATES = 64 };
+
 typedef struct Args {
     const KirExpr *of[MOST_ARGUMENTS];
     int n;
@@ -206,7 +208,7 @@ static int templates(Parse *p, KirTemplate *t)
     if (!take(p, "<"))
         return 0;
     do {
-        if (n == 8)
+        if (n == MOST_TEMPLATES)
             fail(p, "too many arguments of a template");
         space(p);
         if (isdigit((unsigned char)*p->s) || *p->s == '-') {
@@ -301,6 +303,9 @@ static const KirExpr *primary(Parse *p)
     if (e)
         return e;
     KirVar *function = variable(p, word);
+    space(p);
+    if (function && function->type.space == KS_FUNCTION && *p->s != '(')
+        return kir_var(p->k, function);
     if (function && function->type.space == KS_FUNCTION) {
         Args a = arguments(p);
         return kir_applied(p->k, kir_var(p->k, function), a.of, a.n);
@@ -311,7 +316,7 @@ static const KirExpr *primary(Parse *p)
         expect(p, ">");
         return e;
     }
-    KirTemplate t[8];
+    KirTemplate t[MOST_TEMPLATES];
     int nt = templates(p, t);
     Args a = arguments(p);
     if (!kir_function(word))
@@ -434,8 +439,26 @@ static void parameter(Parse *p)
 {
     const char *word = name(p);
     expect(p, ":");
-    const KirExpr *v = kir_parameter_of(p->k, word, scalar(p));
-    vec_push(p->arena, &p->scope, v->var);
+    bool vector = take(p, "row"), fixed = !vector && take(p, "const");
+    KirScalar of = scalar(p);
+    KirVar *v = NULL;
+    if (take(p, "[")) {
+        const KirExpr *count = width(p), *rows = NULL;
+        expect(p, "]");
+        if (!vector && take(p, "[")) {
+            rows = count;
+            count = width(p);
+            expect(p, "]");
+        }
+        v = vector ? kir_vector_given(p->k, word, of, count)
+                   : kir_array_given(p->k, word, of, rows, count, !fixed);
+        kir_add(p->k, (KirStmt){ .kind = KI_PARAMETER, .var = v });
+    } else if (vector || fixed) {
+        fail(p, "[ is missing");
+    } else {
+        v = kir_parameter_of(p->k, word, of)->var;
+    }
+    vec_push(p->arena, &p->scope, v);
 }
 
 static void declaration(Parse *p, KirStmtKind kind)
@@ -680,6 +703,8 @@ static void kernel(Parse *p)
     p->k = kir_new(p->arena, name(p), 0);
     expect(p, "threads");
     p->k->threads = (int)number(p);
+    if (take(p, "as"))
+        p->k->bound = name(p);
     if (take(p, "resident"))
         p->k->resident = (int)number(p);
     if (take(p, "shared"))

@@ -83,6 +83,8 @@ uint64_t kir_hash(Kir *k)
     int numbers = 0;
     uint64_t h = mix(mix(mix(mix(0, (uint64_t)k->threads), (uint64_t)k->resident), (uint64_t)k->shared),
                      k->waits);
+    for (const char *s = k->bound; s && *s; s++)
+        h = mix(h, (unsigned char)*s);
     for (int i = 0; i < k->params.len; i++) {
         k->params.data[i]->number = ++numbers;
         h = hash_type(h, k->params.data[i]->type);
@@ -170,7 +172,8 @@ static bool same_block(const KirBlock *a, const KirBlock *b, int *numbers)
 bool kir_same(Kir *a, Kir *b)
 {
     int numbers = 0;
-    bool same = a->threads == b->threads && a->resident == b->resident && a->shared == b->shared &&
+    bool bound = !a->bound == !b->bound && (!a->bound || strcmp(a->bound, b->bound) == 0);
+    bool same = bound && a->threads == b->threads && a->resident == b->resident && a->shared == b->shared &&
                 a->waits == b->waits && a->params.len == b->params.len && a->entries.len == b->entries.len;
     for (int i = 0; same && i < a->params.len; i++)
         same = same_var(a->params.data[i], b->params.data[i], &numbers);

@@ -245,6 +245,25 @@ const KirExpr *kir_parameter_of(Kir *k, const char *name, KirScalar of)
     return declare(k, KI_PARAMETER, kir_variable(k, name, kir_value(of), false), NULL);
 }
 
+KirVar *kir_array_given(Kir *k, const char *name, KirScalar of, const KirExpr *rows, const KirExpr *count,
+                        bool written)
+{
+    KirVar *v =
+        kir_variable(k, name, (KirType){ .of = of, .space = KS_REGISTERS, .written = written }, written);
+    v->rows = rows;
+    v->count = count;
+    return v;
+}
+
+KirVar *kir_vector_given(Kir *k, const char *name, KirScalar of, const KirExpr *count)
+{
+    KirType type = { .of = of, .space = KS_ROW, .layout = KL_KEPT, .written = true };
+    KirVar *v = kir_variable(k, name, type, true);
+    v->rows = kir_whole(k, 1);
+    v->count = count;
+    return v;
+}
+
 void kir_apply(Kir *k, const KirExpr *function, const KirExpr *const *args, int n)
 {
     kir_do(k, kir_applied(k, function, args, n));

@@ -39,9 +39,20 @@ static void meet(Threads *t, int control, KirScope of, const char *what)
 static void walk_block(Threads *t, const KirBlock *b, int control);
 static int level_of(Threads *t, const KirExpr *e, int control);
 
+/* The device library calls it, each thread for itself. */
+static void pass_on(Threads *t, KirVar *function)
+{
+    raise(t, &function->level, KIR_THREAD);
+    for (int i = 0; i < function->body->len && function->body->data[i]->kind == KI_PARAMETER; i++)
+        raise(t, &function->body->data[i]->var->level, KIR_THREAD);
+}
+
 static int level_of_call(Threads *t, const KirExpr *e, int control)
 {
     int level = (int)e->function->agree;
+    for (int i = 0; i < e->nargs; i++)
+        if (e->args[i]->kind == KX_VAR && e->args[i]->type.space == KS_FUNCTION)
+            pass_on(t, e->args[i]->var);
     for (int i = 0; i < e->nargs; i++)
         level = most(level, level_of(t, e->args[i], control));
     meet(t, control, e->function->meets, e->function->name);

@@ -163,6 +163,8 @@ static bool check_written(Verify *v, const KirExpr *to)
     if (array) {
         if (!array->number)
             return fail(v, "%s is not declared there", array->name);
+        if (!array->changes)
+            return fail(v, "%s does not change", array->name);
         if (to->kind == KX_LOAD && !check_element(v, to, false))
             return false;
         array->given = true;
@@ -217,14 +219,59 @@ static bool check_apply(Verify *v, const KirExpr *e)
     return true;
 }
 
+static bool is_vector(const KirVar *x, bool written, bool rows)
+{
+    return x->type.space == KS_REGISTERS && x->type.of == KT_F32 && x->type.written == written &&
+           !x->rows == !rows && kir_is_number(x->count, 8);
+}
+
+/* A function that the device library calls, of a row, a column and `more`: neighbours of a product (n), sums of neighbours (s), or
+ * a vector of each of the call's types from `types` on (v). */
+static bool check_passed(Verify *v, const KirExpr *e, const KirExpr *function, const char *more, int types)
+{
+    const KirVar *f = function->var;
+    int at = 2;
+    if (function->kind != KX_VAR || f->type.space != KS_FUNCTION || !f->number)
+        return fail(v, "%s gets what is no function that is declared there", e->text);
+    const KirBlock *b = f->body;
+    int n = 0;
+    while (n < b->len && b->data[n]->kind == KI_PARAMETER)
+        n++;
+    bool right = n >= 2;
+    for (int i = 0; i < 2 && right; i++)
+        right = b->data[i]->var->type.space == KS_VALUE && b->data[i]->var->type.of == KT_I64;
+    for (; *more && *more != 'v' && right; more++, at++)
+        right = at < n && is_vector(b->data[at]->var, *more == 's', *more == 's');
+    for (int i = types; *more == 'v' && right && i < e->ntemplates; i++, at++)
+        right = at < n && b->data[at]->var->type.space == KS_ROW &&
+                b->data[at]->var->type.of == e->templates[i].type &&
+                kir_is_number(b->data[at]->var->count, 8);
+    return (right && at == n) || fail(v, "%s gets %s, which has other parameters", e->text, f->name);
+}
+
+/* What gets functions that it calls. */
+static bool check_calls_back(Verify *v, const KirExpr *e)
+{
+    if (strcmp(e->text, "cell_multiply") == 0)
+        return check_passed(v, e, e->args[10], "n", 0);
+    if (strcmp(e->text, "cell_multiply_ahead") == 0)
+        return check_passed(v, e, e->args[13], "v", 2) && check_passed(v, e, e->args[14], "sv", 2);
+    for (int i = 0; i < e->nargs; i++)
+        if (e->args[i]->type.space == KS_FUNCTION)
+            return fail(v, "%s gets a function", e->text);
+    return true;
+}
+
 static bool check_call(Verify *v, const KirExpr *e)
 {
     const KirFunction *f = e->function;
     if (!f)
         return fail(v, "%s is no function of the device", e->text);
-    if ((f->args < 0 ? e->nargs < -f->args : e->nargs != f->args) || e->ntemplates != f->templates)
+    if ((f->args < 0 ? e->nargs < -f->args : e->nargs != f->args) ||
+        (f->templates < 0 ? e->ntemplates < -f->templates : e->ntemplates != f->templates))
         return fail(v, "%s with %d arguments and %d of its template, not %d and %d", f->name, e->nargs,
-                    e->ntemplates, f->args, f->templates);
+                    e->ntemplates, f->args < 0 ? -f->args : f->args,
+                    f->templates < 0 ? -f->templates : f->templates);
     for (int i = 0; i < e->ntemplates; i++)
         if (e->templates[i].of && !is_known(v, e->templates[i].of))
             return fail(v, "%s with what is no parameter of the kernel", f->name);
@@ -234,7 +281,7 @@ static bool check_call(Verify *v, const KirExpr *e)
     for (int i = 0; i < e->nargs; i++)
         if (kir_writes(f, i) && !check_written(v, e->args[i]))
             return false;
-    return f->name[0] != '.' || check_method(v, e);
+    return check_calls_back(v, e) && (f->name[0] != '.' || check_method(v, e));
 }
 
 /* The value stands in the scope of the statements in front of it. */
@@ -608,6 +655,17 @@ static bool check_loop(Verify *v, KirStmt *s)
     return right;
 }
 
+/* Of arrays and vectors, what the caller has in them. */
+static bool check_parameter(Verify *v, const KirStmt *s)
+{
+    const KirVar *x = s->var;
+    bool counted = x->type.space == KS_REGISTERS || x->type.space == KS_ROW;
+    if (counted && (!x->count || !is_known(v, x->count) || kir_is_number(x->count, 0) ||
+                    (x->rows && !is_known(v, x->rows))))
+        return fail(v, "%s has no number of elements", x->name);
+    return declare(v, s->var, true);
+}
+
 /* What it gives variables counts for no reader: when it runs is not followed. */
 static bool check_function(Verify *v, KirStmt *s)
 {
@@ -659,7 +717,7 @@ static bool check_statement(Verify *v, KirStmt *s)
     case KI_WAIT: return s->n >= 0 || fail(v, "all but %lld groups are waited for", (long long)s->n);
     case KI_MMA: return check_mma(v, s);
     case KI_FUNCTION: return check_function(v, s);
-    case KI_PARAMETER: return declare(v, s->var, true);
+    case KI_PARAMETER: return check_parameter(v, s);
     case KI_CALL:
         return s->x[0]->kind == KX_CALL || s->x[0]->kind == KX_APPLY ? check_expr(v, s->x[0])
                                                                      : fail(v, "a call of no function");

@@ -220,15 +220,19 @@ static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
 static void print_fused_kernel(Plan *p, Program *pr, Fused *f, Buf *cuda)
 {
     Buf text = { .arena = p->m->arena };
+    const int built = p->kernels->len;
     if (!emit_fused(p, pr, f, &text)) {
         if (f->ahead)
             bug(p->m->c, "emit_plan", "%s reads the product that it is made for", f->kernel);
         f->product->fused = f->map->fused = NULL;
         return;
     }
-    if (printed_before(p, &text, cuda))
+    if (printed_before(p, &text, cuda)) {
+        p->kernels->len = built;
         return;
+    }
     if (p->calls != CALLS_ANY) {
+        p->kernels->len = built;
         f->kernel = intern_f(p->m->c, "%s%s", f->kernel, plan_suffix(p->calls));
         text = (Buf){ .arena = p->m->arena };
         emit_fused(p, pr, f, &text);

@@ -186,6 +186,45 @@ __device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> 
 #endif
 }
 
+// What a thread has asked for of a row that it makes: a vector of each of these types, which a function gets behind its arguments.
+template <class... T> struct cell_fetched;
+template <> struct cell_fetched<> {
+    template <class F, class... Args> __device__ __forceinline__ void call(F &f, Args &...args)
+    {
+        f(args...);
+    }
+};
+template <class T, class... More> struct cell_fetched<T, More...> : cell_fetched<More...> {
+    cell_row<T, 8, 1> row;
+    template <class F, class... Args> __device__ __forceinline__ void call(F &f, Args &...args)
+    {
+        cell_fetched<More...>::call(f, args..., row);
+    }
+};
+
+// fetch(row, column, vectors...) and make(row, column, sums, vectors...) get the vectors each for itself.
+template <int Sums, class T, class... Vectors, class Fetch, class Make>
+__device__ __forceinline__ void cell_multiply_ahead(T *a, const T *b, int64_t b_pitch, T *c, int64_t c_pitch,
+                                                    int64_t rows, int64_t columns, int64_t depth, bool adds,
+                                                    void *maps, void *made, float *partial, int64_t lanes,
+                                                    Fetch fetch, Make make)
+{
+    using Fetched = cell_fetched<Vectors...>;
+    const cell_product_ahead<T> product = { a,     b,    b_pitch, c,    c_pitch, rows, columns,
+                                            depth, adds, maps,    made, partial, lanes };
+    const auto fetch_row = [&](int64_t row, int64_t column, Fetched &fetched) {
+        fetched.call(fetch, row, column);
+    };
+    const auto make_row = [&](int64_t row, int64_t column, Fetched &fetched,
+                              float(&sums)[Sums ? Sums : 1][8]) { fetched.call(make, row, column, sums); };
+    cell_multiply_ahead<Sums, Fetched>(product, fetch_row, make_row);
+}
+
+template <int Rows> __device__ __forceinline__ void cell_product_ahead_agree()
+{
+    static_assert(CELL_AHEAD_ROWS == Rows, "as planned");
+}
+
 #undef CELL_DETAIL_PRODUCT
 
 #endif

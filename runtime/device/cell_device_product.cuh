@@ -503,4 +503,21 @@ template <class T, class Body> __device__ __forceinline__ void cell_multiply(con
     (void)x, (void)body;
 #endif
 }
+
+template <class T, class Body>
+__device__ __forceinline__ void cell_multiply(const T *a, int64_t a_pitch, const T *b, int64_t b_pitch, T *c,
+                                              int64_t c_pitch, int64_t rows, int64_t columns, int64_t depth,
+                                              void *maps, Body body)
+{
+    const cell_product<T> product = { a, a_pitch, b, b_pitch, c, c_pitch, rows, columns, depth, maps };
+    cell_multiply(product, body);
+}
+
+// The launch and the library are of one mind.
+template <int Smem, int Map_bytes, int Rows, int Columns> __device__ __forceinline__ void cell_product_agree()
+{
+    static_assert(CELL_PRODUCT_SMEM == Smem && CELL_PRODUCT_MAP_BYTES == Map_bytes &&
+                      CELL_PRODUCT_ROWS == Rows && CELL_PRODUCT_COLUMNS == Columns,
+                  "as planned");
+}
 #endif

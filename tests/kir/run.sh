@@ -79,13 +79,13 @@ same "chunk.kir without a byte: crashes" 0 "$crashes"
 { printf 'kernel k threads 32 {\nlet x: i64 = '; printf '(%.0s' {1..100000}; } >"$work/k.kir"
 same "many brackets" "line 2: too deep" "$("$work/kir" verify "$work/k.kir" 2>&1)"
 
-for file in chunk dead limit minus row table width; do
+for file in chunk dead limit minus product row table width; do
     same "$file.kir" right "$("$work/kir" verify "tests/kir/$file.kir")"
 done
-for file in chunk limit row width; do
+for file in chunk limit product row width; do
     same "$file.kir reads back" "1 passed, 0 failed" "$("$work/kir" round tests/kir/$file.kir)"
 done
-for file in chunk limit minus row table width; do
+for file in chunk limit minus product row table width; do
     same "$file.kir as CUDA" "$(cat tests/kir/$file.cu)" "$("$work/kir" cuda tests/kir/$file.kir)"
     if cxx=$(command -v "${CXX:-g++}" || command -v clang++); then
         { echo '#include "cell_device.cuh"' &&
@@ -138,6 +138,13 @@ for change in 's/row_ahead row_d/row row_d/' 's/unroll V/unroll 4/' 's/bf16\[V\]
     's/place(V) = threads/place(N) = threads/' 's/null<f32\*>$/p_y/' 's/call fetch(block(0))/call fetch(0)/' \
     's/call row_d.turn()/call row_d.turn()\ncall row_d.turn()/' 's/load_or_zero(s, p_d, row/load_or_zero(s, p_d, 1/'; do
     differs "$change" "different, hashes differ" row
+done
+
+differs 's/\bbody\b/each/g; s/\brow_s\b/given/g; s/\bv\b/read/g' "same, hashes equal" product
+for change in 's/ as CELL_PRODUCT_THREADS//' 's/as CELL_PRODUCT_THREADS/as CELL_THREADS/' 's/v: const f32\[8\]/v: const f32[4]/' \
+    's/v: const f32\[8\]/v: f32[8]/' 's/sums: f32\[2\]/sums: f32[3]/' 's/row_s: row f32/row_s: row bf16/' \
+    's/row_s: row f32\[8\]/row_s: f32[8]/' 's/, fetch, make)/, make, fetch)/' 's/bf16, f32>(/f32, bf16>(/'; do
+    differs "$change" "different, hashes differ" product
 done
 
 # Every kernel of the specs that is built in the kernel IR reads back from its dump.
