@@ -105,8 +105,12 @@ int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char 
     blas->a = call->a, blas->b = call->b, blas->c = call->c;
     blas->a_scale = call->a_scale, blas->b_scale = call->b_scale;
     *which = "C";
-    if (!operand_form(&call->c, call->m, call->n, &c_transposed, &blas->ldc))
+    if (is_codes(call->a.dtype) && call->n == 1 && call->c.row_stride == 1) {
+        c_transposed = 1; /* one column as one row: cuBLASLt wants the sum along the rows of both operands */
+        blas->ldc = call->m;
+    } else if (!operand_form(&call->c, call->m, call->n, &c_transposed, &blas->ldc)) {
         return 0;
+    }
     if (c_transposed) { /* C^T = B^T A^T, and C^T is row-major */
         blas->swapped = 1;
         blas->m = call->n, blas->n = call->m;

@@ -296,8 +296,8 @@ types = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml
 def made(tensors, sizes):
     return {t.name: np.zeros(tuple(t.shape(sizes)), types[t.dtype]) for t in tensors}
 
-def run(lib, D, N, training):
-    sizes = dict(zip(m.dims, (D, N, 2))) | {"B": 3, "T": 5, "t0": 0}
+def run(lib, D, N, training, B=3, T=5):
+    sizes = dict(zip(m.dims, (D, N, 2))) | {"B": B, "T": T, "t0": 0}
     listed, given, results = m.list_sizes(sizes), made(m.given, sizes), made(m.outputs, sizes)
     for name, a in given.items():
         a[...] = 0.37 if name.endswith("_scale") else (2 * g.normal(size=a.shape)).astype(a.dtype)
@@ -317,16 +317,16 @@ def run(lib, D, N, training):
 
 none = os.environ["CELL_CUBLASLT"] != os.environ["CELL_CUBLAS"]
 for lib in (library, alone):
-    for D, N in ((32, 16), (24, 16), (32, 24)):
+    for D, N, B, T in ((32, 16, 3, 5), (32, 16, 1, 1), (24, 16, 3, 5), (32, 24, 3, 5)):
         takes = D == 32 and N == 16 and not none
-        said, inference, off = run(lib, D, N, False)
+        said, inference, off = run(lib, D, N, False, B, T)
         # y, heads and two terms of w, each twice; each is described once, unless another context did.
         assert said == ((8, 4) if takes else (0, 0)), said
         # Results of codes are rounded once, to bf16; of copies, each operand before: 3 roundings of 2^-9, of sums of 32 terms
         # that are 4 times as large as their sum.
         for name, error in off.items():
             assert error < (2**-8 if takes and name in ("y", "heads", "w") else 12 * 2**-9), (name, error)
-        said, training, off = run(lib, D, N, True)
+        said, training, off = run(lib, D, N, True, B, T)
         assert said == ((8, 0) if takes else (0, 0)), said
         assert training - inference == (4 if takes else 0), (training, inference)   # two copies, for backward alone
         assert max(off.values()) < 12 * 2**-9, off
