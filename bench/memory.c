@@ -42,7 +42,8 @@ static cell_status launch(void *self, const cell_launch *what, cell_error *err)
 static int64_t attribute(void *self, int which)
 {
     (void)self;
-    return which == CELL_ATTR_SM_COUNT ? SM_COUNT : which == CELL_ATTR_SMEM_MAX ? SMEM_BLOCK : 90;
+    return which == CELL_ATTR_SM_COUNT ? SM_COUNT : which == CELL_ATTR_SMEM_MAX ? SMEM_BLOCK
+                                       : which == CELL_ATTR_PRODUCTS_OF_8 ? 1 : 90;
 }
 
 static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks, cell_error *err)

@@ -40,7 +40,10 @@ static cell_status launch(void *self, const cell_launch *what, cell_error *err)
 static int64_t attribute(void *self, int which)
 {
     (void)self;
-    return which == CELL_ATTR_SM_COUNT ? 132 : which == CELL_ATTR_SMEM_MAX ? 232448 : 90;
+    return which == CELL_ATTR_SM_COUNT    ? 132
+        : which == CELL_ATTR_SMEM_MAX     ? 232448
+        : which == CELL_ATTR_PRODUCTS_OF_8 ? 1
+                                          : 90;
 }
 
 static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,

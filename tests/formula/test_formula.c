@@ -36,7 +36,8 @@ static cell_kernel kernels[KERNELS];
 static int64_t attribute(void *self, int which)
 {
     return call.device[which == CELL_ATTR_SM_COUNT ? DEVICE_MULTIPROCESSORS
-                       : which == CELL_ATTR_SMEM_MAX ? DEVICE_BLOCK_MEMORY : DEVICE_CAPABILITY];
+                       : which == CELL_ATTR_SMEM_MAX ? DEVICE_BLOCK_MEMORY
+                       : which == CELL_ATTR_PRODUCTS_OF_8 ? DEVICE_PRODUCTS_OF_8 : DEVICE_CAPABILITY];
 }
 
 static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
@@ -172,6 +173,7 @@ static const Word words[] = {
     WORD(CELL_X_SUB), WORD(CELL_X_MUL), WORD(CELL_X_DIV), WORD(CELL_X_MOD), WORD(CELL_X_CEILDIV),
     WORD(CELL_X_MIN), WORD(CELL_X_MAX), WORD(CELL_X_LT), WORD(CELL_X_LE), WORD(CELL_X_EQ),
     WORD(CELL_ATTR_SM_COUNT), WORD(CELL_ATTR_SMEM_MAX), WORD(CELL_ATTR_CAPABILITY),
+    WORD(CELL_ATTR_PRODUCTS_OF_8),
 };
 
 static int64_t read_word(const char *text, size_t n)

@@ -45,7 +45,9 @@ static int64_t held;                  /* blocks of the kernel on the device at o
 
 static int64_t attribute(void *self, int which) {
     (void)self;
-    return which == CELL_ATTR_SM_COUNT ? 132 : which == CELL_ATTR_CAPABILITY ? 90 : 232448;
+    return which == CELL_ATTR_SM_COUNT ? 132
+        : which == CELL_ATTR_CAPABILITY ? 90
+        : which == CELL_ATTR_PRODUCTS_OF_8 ? 1 : 232448;
 }
 
 static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks, cell_error *err) {
