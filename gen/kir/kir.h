@@ -216,8 +216,10 @@ typedef struct KirEntry {
 
 enum { KIR_PARAMETERS = 3 };
 
+enum { KIR_SMALL = 32 }; /* numbers below it are one node each: a third of all nodes were such */
 typedef struct Kir {
     Arena *arena;
+    const KirExpr *small[KIR_SMALL]; /* those that were made */
     const char *name;
     int threads;                  /* of a block */
     const char

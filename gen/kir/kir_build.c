@@ -169,10 +169,10 @@ bool kir_same_type(KirType a, KirType b)
 
 static KirExpr *node(Kir *k, KirKind kind, KirType type, const KirExpr *const *args, int n)
 {
-    KirExpr *e = arena_alloc(k->arena, sizeof *e);
+    KirExpr *e = arena_alloc(k->arena, sizeof *e + sizeof *e->args * (size_t)n);
     *e = (KirExpr){ .kind = kind, .type = type, .nargs = n };
     if (n) {
-        e->args = arena_alloc(k->arena, sizeof *e->args * (size_t)n);
+        e->args = (const KirExpr **)(e + 1);
         memcpy(e->args, args, sizeof *e->args * (size_t)n);
     }
     return e;
@@ -181,8 +181,13 @@ static KirExpr *node(Kir *k, KirKind kind, KirType type, const KirExpr *const *a
 /* Small numbers are an int in C, and take the type of what they meet. */
 const KirExpr *kir_whole(Kir *k, int64_t v)
 {
+    bool small = v >= 0 && v < KIR_SMALL;
+    if (small && k->small[v])
+        return k->small[v];
     KirExpr *e = node(k, KX_WHOLE, kir_value(v == (int32_t)v ? KT_I32 : KT_I64), NULL, 0);
     e->whole = v;
+    if (small)
+        k->small[v] = e;
     return e;
 }
 
