@@ -1,59 +1,15 @@
-/* memory.c: what memory one generated instance needs in training on an H200, computed on a machine without one. In: the
- * instance's description, linked in without its kernels; labels and sizes as B,T,dims... on the command line. Out: one
- * JSON object a line, and with -b behind it the large buffers of workspace and reserve in MiB, and which of the reserve
- * backward never reads. The device is a table of three attributes; how many of a kernel's blocks it holds is counted from
- * threads and shared memory alone, since registers are known to the GPU's compiler only: an upper bound, which only the
- * number of partial sums depends on. */
+/* memory.c: what memory one generated instance needs in training on an H200, computed on a machine without
+ * one (table_device.h). In: the instance's description, linked in without its kernels; labels and sizes as
+ * B,T,dims... on the command line. Out: one JSON object a line, and with -b behind it the large buffers of
+ * workspace and reserve in MiB, and which of the reserve backward never reads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cell_backend.h"
 #include "footprint.h"
+#include "table_device.h"
 
 const cell_desc *INSTANCE(void);
-
-enum { SM_COUNT = 132, SMEM_BLOCK = 232448, SMEM_SM = 233472, SMEM_OF_A_BLOCK = 1024, THREADS_SM = 2048, BLOCKS_SM = 32 };
-
-static cell_status create(void **self, int device, cell_error *err)
-{
-    (void)device, (void)err;
-    *self = NULL;
-    return CELL_OK;
-}
-
-static void destroy(void *self)
-{
-    (void)self;
-}
-
-static cell_status sync(void *self, cell_error *err)
-{
-    (void)self, (void)err;
-    return CELL_OK;
-}
-
-static cell_status launch(void *self, const cell_launch *what, cell_error *err)
-{
-    (void)self, (void)what;
-    return cell_fail(err, CELL_UNSUPPORTED, "this device is a table of sizes");
-}
-
-static int64_t attribute(void *self, int which)
-{
-    (void)self;
-    return which == CELL_ATTR_SM_COUNT ? SM_COUNT : which == CELL_ATTR_SMEM_MAX ? SMEM_BLOCK
-                                       : which == CELL_ATTR_PRODUCTS_OF_8 ? 1 : 90;
-}
-
-static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks, cell_error *err)
-{
-    (void)self, (void)err;
-    int64_t each = THREADS_SM / (kernel->threads ? kernel->threads : 1), room = SMEM_SM / ((int64_t)smem + SMEM_OF_A_BLOCK);
-    each = each < room ? each : room;
-    *blocks = SM_COUNT * (each < BLOCKS_SM ? each : BLOCKS_SM);
-    return CELL_OK;
-}
 
 static int report(cell_context *ctx, const cell_desc *d, const char *label, const int64_t *sizes)
 {
@@ -112,14 +68,11 @@ static void print_buffers(const cell_desc *d, const cell_plan *plan, const char 
 
 int main(int argc, char **argv)
 {
-    static const cell_backend device = { .name = "table", .kind = CELL_BACKEND_CUDA, .create = create, .destroy = destroy,
-                                         .sync = sync, .launch = launch, .attribute = attribute,
-                                         .resident = resident };
     const cell_desc *d = INSTANCE();
     char message[512];
     cell_context *ctx;
     int failed = 0, buffers = argc > 1 && strcmp(argv[1], "-b") == 0;
-    if (cell_context_create_with(&ctx, &device, 0, message, sizeof message) != CELL_OK) {
+    if (cell_context_create_with(&ctx, &table_device, 0, message, sizeof message) != CELL_OK) {
         fprintf(stderr, "%s\n", message);
         return 1;
     }

@@ -529,10 +529,9 @@ static cell_status cuda_gemms(void *self, const cell_gemm_call *calls, int n, vo
             status = cuda_gemm(self, &calls[i], err);
         return status;
     }
-    const void *const *a = (const void *const *)places + (blas.swapped ? n : 0), *const *b =
-                                                                                     (const void *const *)
-                                                                                         places +
-                                                                                     (blas.swapped ? 0 : n);
+    const void *const *from = (const void *const *)places;
+    const void *const *a = from + (blas.swapped ? n : 0);
+    const void *const *b = from + (blas.swapped ? 0 : n);
     cell_blas_factor alpha = cell_blas_factor_of(calls[0].alpha, blas.c.dtype),
                      beta = cell_blas_factor_of(calls[0].beta, blas.c.dtype);
     status = use(cuda, err);

@@ -1,6 +1,7 @@
-/* CUDA without a toolkit: kernels from an image that the caller brings, by name, through the driver, which is opened
- * when it is wanted. In: what the executor issues, an image (a cubin). Out and guaranteed: as backend_cuda.c, function
- * by function; cuBLAS is the process's, or what CELL_CUBLAS or the loader's path has, and so is cuBLASLt (blaslt.c). */
+/* CUDA without a toolkit: kernels from an image that the caller brings, by name, through the driver, which
+ * is opened when it is wanted. In: what the executor issues, an image (a cubin). Out and guaranteed: as
+ * backend_cuda.c, function by function; cuBLAS is the process's, or what CELL_CUBLAS or the loader's path
+ * has, and so is cuBLASLt (blaslt.c). */
 #include "blaslt.h"
 #include "context.h"
 #include "cuda_reason.h"

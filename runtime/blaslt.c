@@ -1,8 +1,8 @@
-/* blaslt.c: products of numbers of 8 bits by cuBLASLt. In: a product in BLAS terms (gemm.c) whose operands are e4m3 or
- * e5m2, each with a scale in the device's memory. Out: the same on the stream, with sums in f32. Guaranteed: two runs
- * give the same bits, partial sums are never rounded to the result's type, and sums are promoted to f32 on the way
- * (no fast accumulation). Names, numbers and layouts are those of cublasLt.h; tests/python/fake_cuda.cc, which is
- * compiled with it, holds them to it. */
+/* blaslt.c: products of numbers of 8 bits by cuBLASLt. In: a product in BLAS terms (gemm.c) whose operands
+ * are e4m3 or e5m2, each with a scale in the device's memory. Out: the same on the stream, with sums in
+ * f32. Guaranteed: two runs give the same bits, partial sums are never rounded to the result's type, and
+ * sums are promoted to f32 on the way (no fast accumulation). Names, numbers and layouts are those of
+ * cublasLt.h; tests/python/fake_cuda.cc, which is compiled with it, holds them to it. */
 #include "blaslt.h"
 
 #include <dlfcn.h>
@@ -163,8 +163,8 @@ static int multiple_at(const void *pointer, int64_t ld, int64_t stride, cell_dty
     return (uintptr_t)pointer % ALIGNED == 0 && ld * bytes % ALIGNED == 0 && stride * bytes % ALIGNED == 0;
 }
 
-/* Row-major C[m,n] = A B is column-major C^T[n,m] = B^T A^T: cuBLASLt's first operand is B, which lies transposed, rows
- * of k; its second is A, rows of k too. */
+/* Row-major C[m,n] = A B is column-major C^T[n,m] = B^T A^T: cuBLASLt's first operand is B, which lies
+ * transposed, rows of k; its second is A, rows of k too. */
 static int fits(const cell_blas_call *x)
 {
     return !x->a_transposed && x->b_transposed && x->k % ALIGNED == 0 && x->n % ALIGNED == 0 &&
@@ -230,7 +230,8 @@ static int set_scales(cell_blaslt *lt, const Product *p, const cell_blas_call *x
     return status;
 }
 
-/* The product as it was described before; or, in place of the one that was used longest ago, anew. */
+/* The product as it was described before; else it is described in place of the one that was used longest
+ * ago. */
 static int product_of(cell_blaslt *lt, const cell_blas_call *x, int64_t count, size_t bytes, Product **to)
 {
     Key key = { x->m,

@@ -96,9 +96,9 @@ typedef struct cell_backend {
     cell_status (*put)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
-    /* n products of equal sizes, strides and types, of one batch each and with k > 0. places: in memory of the
-     * backend, written in stream order: pointers to all A, then to all B, then to all C, at multiples of 16
-     * bytes. NULL: they go one by one. */
+    /* n products of equal sizes, strides and types, of one batch each and with k > 0. places: in memory of
+     * the backend, written in stream order: pointers to all A, then to all B, then to all C, at multiples
+     * of 16 bytes. NULL: they go one by one. */
     cell_status (*gemms)(void *self, const cell_gemm_call *calls, int n, void *const *places,
                          cell_error *err);
     cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */

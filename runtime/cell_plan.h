@@ -210,9 +210,10 @@ typedef struct cell_list_op {
     int32_t n_ops;
 } cell_list_op;
 
-/* Runs the next n_ops operations, of which no product reads or writes what another one of them writes. Products of equal
- * sizes and strides go together, as one call of the backend where it has such (cell_backend.gemms): they come behind the
- * other operations inside, and `kernel` writes before where their matrices are, at `places`. */
+/* Runs the next n_ops operations, of which no product reads or writes what another one of them writes.
+ * Products of equal sizes and strides go together, as one call of the backend where it has such
+ * (cell_backend.gemms): they come behind the other operations inside, and `kernel` writes before where
+ * their matrices are, at `places`. */
 typedef struct cell_products_op {
     int32_t n_ops;
     int16_t kernel; /* index into desc->kernels */

@@ -19,7 +19,7 @@ static double aligned(double bytes)
     return ceil(bytes / ALIGNMENT) * ALIGNMENT;
 }
 
-/* A reserve for so many steps. */
+/* Bytes of a reserve for this number of steps. */
 static double reserve_of(const Explain *e, const int64_t sizes[MAX_DIMS], int64_t steps)
 {
     int64_t at[MAX_DIMS];
@@ -27,12 +27,13 @@ static double reserve_of(const Explain *e, const int64_t sizes[MAX_DIMS], int64_
     memcpy(at, sizes, sizeof at);
     at[ATOM_PAST] += steps - at[ATOM_T];
     at[ATOM_T] = steps;
-    for (int i = 0; i < e->p->buffers.len; i++)
-        if (e->p->buffers.data[i].reserve)
-            bytes += aligned(explain_buffer_at(e, i, at));
     bool any = false;
-    for (int i = 0; i < e->p->buffers.len; i++)
-        any |= e->p->buffers.data[i].reserve;
+    for (int i = 0; i < e->p->buffers.len; i++) {
+        if (!e->p->buffers.data[i].reserve)
+            continue;
+        bytes += aligned(explain_buffer_at(e, i, at));
+        any = true;
+    }
     return any ? MARK + bytes : 0;
 }
 

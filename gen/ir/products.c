@@ -3,7 +3,7 @@
  * two reads, as a GEMM takes it:
  *   - What does not vary over its index stands in front of it (`sum[j] R[i,j] * h[j] * 0.5`), a condition too
  *     (`sum[j] (m[i] > 0 ? R[i,j] * h[j] : 0)`).
- *   - Its vector is a value of its own (`sum[j] R[i,j] * (r[j] * h[j])`), with conditions of its own
+ *   - Its vector becomes a value with a name (`sum[j] R[i,j] * (r[j] * h[j])`), with the vector's conditions
  *     (`sum[j] R[i,j] * (h[j] > 0 ? h[j] : 0)`).
  *   - So is its matrix where that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`): once in a call.
  *   - A sum of several products is as many sums.

@@ -244,9 +244,9 @@ void emit_row(Kernel *k);
 void emit_apart(Kernel *k);
 int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */
 void emit_past(Kernel *k);
-/* Which distances w the terms of a reduction over the past have, at the indices of a row: from `at` on, those
- * before it, or none where it is below zero. rows_apart: the limits are for a tile of rows, along which they may
- * rise by so much from row to row; 0: for one row. */
+/* Which distances w the terms of a reduction over the past have, at the indices of a row: from `at` on,
+ * those before it, or none where it is below zero. rows_apart: the limits are for a tile of rows, along
+ * which they may rise by so much from row to row; 0: for one row. */
 typedef enum { PAST_FROM, PAST_UNTIL, PAST_NONE } PastLimitKind;
 typedef struct PastLimit {
     PastLimitKind kind;

@@ -1,6 +1,7 @@
-/* kernels_fused.c: kernels that make a product and what is computed next to it (plan_fused.c). In comes the pair; out goes a
- * kernel, built as a tree, with a function for the body of its other group: the device library multiplies, and calls it for 8
- * neighbours, with those of the product as numbers, or stores those of its left operand before it multiplies them. */
+/* kernels_fused.c: kernels that make a product and what is computed next to it (plan_fused.c). In comes the
+ * pair; out goes a kernel, built as a tree, with a function for the body of its other group: the device
+ * library multiplies, and calls it for 8 neighbours, with those of the product as numbers, or stores those
+ * of its left operand before it multiplies them. */
 #include "base/mutate.h"
 #include "code.h"
 

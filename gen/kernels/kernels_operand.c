@@ -616,7 +616,7 @@ const KirExpr *code_read(Code *x, const Read *r)
     return r->step ? load_at_step(x, r) : r->is_tensor ? load_tensor(x, r) : load_array(x, r);
 }
 
-/* A value over the past that the block has at hand; or NULL. */
+/* A value over the past that the block has read before; or NULL. */
 static const KirExpr *past_tile(const Code *x, const Read *r)
 {
     for (int i = 0; i < x->past_tiles.len; i++) {

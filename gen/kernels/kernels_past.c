@@ -1,10 +1,10 @@
-/* kernels_past.c: kernels of reductions over the past whose terms read values over the past, such as the scores
- * and weights of attention. In comes a ROW group of one such reduction; out goes a kernel in which a block has a
- * row (a step of a sequence, and those axes that the values over the past vary over), and takes the distances in
- * stretches of as many as it has threads: each thread computes these values at one distance, into shared memory,
- * then all add terms to the elements of the row. So a value over the past lies in no memory, at no size of T:
- * what reads it makes it, forwards and backwards, from what lies in memory with a row per step. The order of
- * every sum follows from sizes. */
+/* kernels_past.c: kernels of reductions over the past whose terms read values over the past, such as the
+ * scores and weights of attention. In comes a ROW group of one such reduction; out goes a kernel in which a
+ * block has a row (a step of a sequence, and those axes that the values over the past vary over), and takes
+ * the distances in stretches of as many as it has threads: each thread computes these values at one
+ * distance, into shared memory, then all add terms to the elements of the row. So a value over the past
+ * lies in no memory, at no size of T: what reads it makes it, forwards and backwards, from what lies in
+ * memory with a row per step. The order of every sum follows from sizes. */
 #include <math.h>
 #include <string.h>
 
@@ -180,7 +180,7 @@ typedef struct PastKernel {
     NodeId id;
     Node a, r;
     PastReads reads;
-    int tiles; /* the first so many of them are in shared memory, as many as fit; others are
+    int tiles; /* as many of them as fit are in shared memory, from the first on; others are
                                    * made where they are read */
     const KirExpr *tile[BLOCK_BYTES / (DISTANCES * 4)], *shares;
     IndexId w;

@@ -337,8 +337,8 @@ KirOpen kir_if(Kir *k, const KirExpr *condition);
 /* A function, its parameters (in front of its statements), and a call of it. */
 KirOpen kir_open_function(Kir *k, const char *name, const KirExpr **function);
 const KirExpr *kir_parameter_of(Kir *k, const char *name, KirScalar of);
-/* Of a function that the device library calls, too: the caller's array, of arrays where rows is there, which it may write; and a
- * vector of a row. */
+/* Of a function that the device library calls, too: the caller's array, of arrays where rows is there,
+ * which it may write; and a vector of a row. */
 KirVar *kir_array_given(Kir *k, const char *name, KirScalar of, const KirExpr *rows, const KirExpr *count,
                         bool written);
 KirVar *kir_vector_given(Kir *k, const char *name, KirScalar of, const KirExpr *count);

@@ -225,8 +225,8 @@ static bool is_vector(const KirVar *x, bool written, bool rows)
            !x->rows == !rows && kir_is_number(x->count, 8);
 }
 
-/* A function that the device library calls, of a row, a column and `more`: neighbours of a product (n), sums of neighbours (s), or
- * a vector of each of the call's types from `types` on (v). */
+/* A function that the device library calls, of a row, a column and `more`: neighbours of a product (n),
+ * sums of neighbours (s), or a vector of each of the call's types from `types` on (v). */
 static bool check_passed(Verify *v, const KirExpr *e, const KirExpr *function, const char *more, int types)
 {
     const KirVar *f = function->var;
@@ -545,8 +545,8 @@ typedef struct Given {
 
 static Given given_now(Verify *v)
 {
-    Given g = { .of = arena_alloc(v->k->arena, (size_t)(v->scope.len + 1)), .n = v->scope.len };
-    g.when = arena_alloc(v->k->arena, sizeof *g.when * (size_t)(v->scope.len + 1));
+    Given g = { .of = arena_alloc(v->k->arena, (size_t)v->scope.len + 1), .n = v->scope.len };
+    g.when = arena_alloc(v->k->arena, sizeof *g.when * ((size_t)v->scope.len + 1));
     for (int i = 0; i < g.n; i++) {
         g.of[i] = v->scope.data[i]->given;
         g.when[i] = v->scope.data[i]->when;

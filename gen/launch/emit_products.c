@@ -128,7 +128,8 @@ static void print_product(Print *e, Group *g, const char *when)
     print_product_of(e, g, when, NULL);
 }
 
-/* Of numbers of 8 bits, or of their copies: by one kernel with what stands next to it where a pair does that. */
+/* Of numbers of 8 bits, or of their copies: by one kernel with what stands next to it where a pair does
+ * that. */
 static void print_forms_of_codes(Print *e, Group *g)
 {
     Module *m = e->p->m;

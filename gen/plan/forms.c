@@ -188,8 +188,8 @@ static bool among(const Poly *p, const Poly *const *list, int n)
     return false;
 }
 
-/* What cuBLASLt wants of matrices, of which the caller's pointers are multiples of 16 bytes: extents and rows that are
- * multiples of 16 numbers, but for one extent, along which it only has more rows. */
+/* What cuBLASLt wants of matrices, of which the caller's pointers are multiples of 16 bytes: extents and
+ * rows that are multiples of 16 numbers, but for one extent, along which it only has more rows. */
 const Formula *form_takes_codes(const Plan *p, const Gemm *g)
 {
     Module *m = p->m;

@@ -51,8 +51,8 @@ const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x)
 /* Do the products of a set go as one batch (plan_together.c)? */
 const Formula *form_goes_together(const Plan *p);
 
-/* Does the product take its operands' codes (plan_codes.c); and, of a group of their copies, is any of these read? NULL:
- * always. */
+/* Does the product take its operands' codes (plan_codes.c); and, of a group of their copies, is any of
+ * these read? NULL: always. */
 const Formula *form_takes_codes(const Plan *p, const Gemm *g);
 const Formula *form_copies_read(const Plan *p, const Program *pr, const Group *g);
 

@@ -135,14 +135,15 @@ typedef struct Read {
 /* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
  * element. */
 typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
-/* The operands of a product as they are stored in 8 bits, in place of copies in 16 (plan_codes.c), and their scales; or
- * why it takes the copies. */
+/* The operands of a product as they are stored in 8 bits, in place of copies in 16 (plan_codes.c), and
+ * their scales; or why it takes the copies. */
 typedef struct Codes {
     GemmSide a, b;
     TensorId scale[2];
     const char *why_not;
 } Codes;
 enum { CODES_MULTIPLE = 16 }; /* of numbers, that cuBLASLt wants rows and extents to be */
+enum { MOST_TOGETHER = 30 }; /* products of one batch (plan_together.c) */
 enum { CODES_CAPABILITY = 89 }; /* of the first devices with such products, 10 times */
 typedef struct Gemm {
     const Poly *m, *n, *k, *batch;
@@ -561,8 +562,8 @@ struct ExprPrinter {
     const char *real;             /* "float" or "double" */
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
     bool in_c; /* text is C for the CPU, not CUDA */
-    /* Places are summed up as x + -1 * y, not x - y: of a difference nvcc knows that it does not overflow, and splits
-     * loops over the past by their conditions. */
+    /* Places are summed up as x + -1 * y, not x - y: of a difference nvcc knows that it does not overflow,
+     * and splits loops over the past by their conditions. */
     bool adds;
     Fuse fuse;
     struct Kir *kir;              /* what nodes are made for */

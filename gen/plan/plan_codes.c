@@ -1,7 +1,8 @@
-/* plan_codes.c: products of numbers of 8 bits as they are. In comes a plan with its products and storage; out goes, for
- * each product for all steps whose operands are copies of what is stored in 8 bits, how the same product reads the codes
- * themselves, or why it cannot (Codes). A launch plan has both ways, by a condition on sizes and device
- * (form_takes_codes), and leaves out copies that no product then reads (form_copies_read). */
+/* plan_codes.c: products of numbers of 8 bits as they are. In comes a plan with its products and storage;
+ * out goes, for each product for all steps whose operands are copies of what is stored in 8 bits, how the
+ * same product reads the codes themselves, or why it cannot (Codes). A launch plan has both ways, by a
+ * condition on sizes and device (form_takes_codes), and leaves out copies that no product then reads
+ * (form_copies_read). */
 #include "base/mutate.h"
 #include "plan_pass.h"
 
@@ -24,7 +25,8 @@ static bool is_own_code(const Plan *p, NodeId id, const Node *array)
     return own;
 }
 
-/* What a copy for products is made of: codes times their scales. Is it that of one tensor; and has that one scale? */
+/* What a copy for products is made of: codes times their scales. Is it that of one tensor; and has that one
+ * scale? */
 typedef struct Coded {
     bool is_codes, one_scale;
     TensorId tensor, scale;

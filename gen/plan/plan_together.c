@@ -1,10 +1,10 @@
 /* plan_together.c: products that go together. In come the groups of a plan for calls of few steps, with the
- * params apart; out go sets of neighbours among its products, of which none reads what another one gives, each
- * with a buffer for where their matrices are. The runtime takes those of a set that have equal sizes as one
- * batch. Guaranteed: a set has 2 to CELL_MAX_TOGETHER products, one behind the other. */
+ * params apart; out go sets of neighbours among its products, of which none reads what another one gives,
+ * each with a buffer for where their matrices are. The runtime takes those of a set that have equal sizes
+ * as one batch. Guaranteed: a set has 2 to CELL_MAX_TOGETHER products, one behind the other. */
 #include "plan_pass.h"
 
-enum { MOST_TOGETHER = 30, POINTERS = 3, POINTER_WORDS = 2 }; /* CELL_MAX_TOGETHER of runtime/cell_plan.h */
+enum { POINTERS = 3, POINTER_WORDS = 2 };
 
 static bool reads(const GemmSide *s, NodeId given)
 {
@@ -16,7 +16,8 @@ static bool reads(const GemmSide *s, NodeId given)
 static bool goes_on(const Program *pr, int first, int i)
 {
     const Group *g = &pr->groups.data[i];
-    if (g->kind != G_GEMM || g->fused || g->gemm.added || takes_codes(&g->gemm) || g->phase != pr->groups.data[first].phase)
+    if (g->kind != G_GEMM || g->fused || g->gemm.added || takes_codes(&g->gemm) ||
+        g->phase != pr->groups.data[first].phase)
         return false;
     for (int k = first; k < i; k++) {
         NodeId given = pr->groups.data[k].gemm.c.read.id;

@@ -186,7 +186,8 @@ __device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> 
 #endif
 }
 
-// What a thread has asked for of a row that it makes: a vector of each of these types, which a function gets behind its arguments.
+// What a thread has asked for of a row that it makes: a vector of each of these types, which a function
+// gets behind its arguments.
 template <class... T> struct cell_fetched;
 template <> struct cell_fetched<> {
     template <class F, class... Args> __device__ __forceinline__ void call(F &f, Args &...args)

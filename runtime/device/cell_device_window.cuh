@@ -1,11 +1,12 @@
 // Tiles of pairs of steps, for sums over the past that are made of products (attention and its gradients).
 //
-// In: two tiles in shared memory, 32 rows and 32 columns with k elements each, in the type of the arithmetic. Out: the
-// products of every row with every column, of which each of 128 threads has 2 x 4 in registers: element q * 4 + x is that
-// of row cell_window_row(q) and column cell_window_column(x). T is the storage type: doubles are summed up in order; what is
-// stored in 16 bits is multiplied on the tensor cores as tf32, which has f16's fraction, bf16's and more, and the range of
-// f32; f32 as three products of the two tf32 that a number is nearly the sum of. Guaranteed: where a sum is not finite it
-// is made again by itself, as if there were no tensor cores, so that infinities stay infinities.
+// In: two tiles in shared memory, 32 rows and 32 columns with k elements each, in the type of the
+// arithmetic. Out: the products of every row with every column, of which each of 128 threads has 2 x 4 in
+// registers: element q * 4 + x is that of row cell_window_row(q) and column cell_window_column(x). T is the
+// storage type: doubles are summed up in order; what is stored in 16 bits is multiplied on the tensor cores
+// as tf32, which has f16's fraction, bf16's and more, and the range of f32; f32 as three products of the
+// two tf32 that a number is nearly the sum of. Guaranteed: where a sum is not finite it is made again by
+// itself, as if there were no tensor cores, so that infinities stay infinities.
 #ifndef CELL_DEVICE_WINDOW_CUH
 #define CELL_DEVICE_WINDOW_CUH
 
@@ -153,8 +154,8 @@ template <class R> __device__ __forceinline__ void cell_window_put(cell_smem<R> 
     }
 }
 
-// Where pairs are pointwise, thread n has pairs of row n % 32, as have three threads more; `shares` has an element for each
-// thread, `factors` one for each row. The largest of what these four threads have:
+// Where pairs are pointwise, thread n has pairs of row n % 32, as have three threads more; `shares` has an
+// element for each thread, `factors` one for each row. The largest of what these four threads have:
 template <class R> __device__ __forceinline__ R cell_window_most(cell_smem<R> shares, R near)
 {
     shares[cell_thread()] = near;
@@ -176,7 +177,8 @@ template <class R> __device__ __forceinline__ R cell_window_total(cell_smem<R> s
     return sum;
 }
 
-// A row's maximum grows from `most` to `near`: gives, and leaves in `factors`, what its sums so far are to be scaled by.
+// A row's maximum grows from `most` to `near`: gives, and leaves in `factors`, what its sums so far are to
+// be scaled by.
 template <class R> __device__ __forceinline__ R cell_window_growth(cell_smem<R> factors, R most, R near)
 {
     const R scale = most == near ? 1 : cell_exp(most - near);

@@ -37,6 +37,8 @@ CHUNK_JOIN_THREADS      CELL_CHUNK_JOIN_THREADS
 SORT_DIGITS             cell_sort_digits
 MAX_POINTERS            CELL_MAX_PTRS
 MAX_BUFFERS             CELL_MAX_BUFFERS
+MOST_TOGETHER           CELL_MAX_TOGETHER
+CODES_CAPABILITY        CELL_BLASLT_CAPABILITY
 "
 {
     printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/chunk/chunk_plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
@@ -53,7 +55,7 @@ if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Igen -I"$build/gen" -o "$out/values" "$ou
     exit 1
 fi
 {
-    printf '#include "cell_device.cuh"\n#include "cell_plan.h"\n'
+    printf '#include "cell_device.cuh"\n#include "cell_plan.h"\n#include "blaslt.h"\n'
     "$out/values"
 } >"$out/assertions.cc"
 cxx=${CXX:-$(command -v g++ || command -v clang++ || true)}

@@ -1,58 +1,17 @@
 /* budget.c: is what `cellc explain --sizes` says of a budget for the reserve what the runtime does? In: an
  * instance, linked in without its kernels; sizes as B,T,dims..., then the bytes that explain names: of a call
  * that computes nothing again, and, where there are such, of one to four passes. Out: what is wrong. With
- * just so many bytes a call has so many passes, with one less it has more or is too small, and the least that
- * the runtime names is the last. */
+ * exactly these bytes a call has the number of passes that explain names, with one less it has more or is too
+ * small, and the least that the runtime names is the last. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cell_backend.h"
 #include "context.h"
 #include "footprint.h"
+#include "table_device.h"
 
 const cell_desc *INSTANCE(void);
-
-static cell_status create(void **self, int device, cell_error *err)
-{
-    (void)device, (void)err;
-    *self = NULL;
-    return CELL_OK;
-}
-
-static void destroy(void *self)
-{
-    (void)self;
-}
-
-static cell_status sync(void *self, cell_error *err)
-{
-    (void)self, (void)err;
-    return CELL_OK;
-}
-
-static cell_status launch(void *self, const cell_launch *what, cell_error *err)
-{
-    (void)self, (void)what;
-    return cell_fail(err, CELL_UNSUPPORTED, "this device is a table of sizes");
-}
-
-static int64_t attribute(void *self, int which)
-{
-    (void)self;
-    return which == CELL_ATTR_SM_COUNT    ? 132
-        : which == CELL_ATTR_SMEM_MAX     ? 232448
-        : which == CELL_ATTR_PRODUCTS_OF_8 ? 1
-                                          : 90;
-}
-
-static cell_status resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
-                            cell_error *err)
-{
-    (void)self, (void)kernel, (void)smem, (void)err;
-    *blocks = 132;
-    return CELL_OK;
-}
 
 /* How often steps are computed again with such a budget: 0 to 4, or 5 where it is too small. *bytes: the
  * reserve, or the least. */
@@ -70,7 +29,7 @@ static int passes_of(cell_context *ctx, const cell_desc *d, const int64_t *sizes
     if (p->count == 1)
         return 0;
     for (int passes = 1; passes < 5; passes++) {
-        double reach = 1; /* pieces within so many checkpoints and passes */
+        double reach = 1; /* pieces that these checkpoints and passes reach */
         for (int i = 1; i <= passes; i++)
             reach = reach * ((double)p->slots + i) / i;
         if (reach >= (double)p->count)
@@ -81,21 +40,13 @@ static int passes_of(cell_context *ctx, const cell_desc *d, const int64_t *sizes
 
 int main(int argc, char **argv)
 {
-    static const cell_backend device = { .name = "table",
-                                         .kind = CELL_BACKEND_CUDA,
-                                         .create = create,
-                                         .destroy = destroy,
-                                         .sync = sync,
-                                         .launch = launch,
-                                         .attribute = attribute,
-                                         .resident = resident };
     const cell_desc *d = INSTANCE();
     char message[512];
     cell_context *ctx;
     int64_t sizes[CELL_MAX_SIZES] = { 0 };
     size_t bytes, last = 0;
     int passed = 0, failed = 0;
-    if (argc < 3 || cell_context_create_with(&ctx, &device, 0, message, sizeof message) != CELL_OK)
+    if (argc < 3 || cell_context_create_with(&ctx, &table_device, 0, message, sizeof message) != CELL_OK)
         return 1;
     footprint_sizes(d, argv[1], sizes);
     for (int i = 2; i < argc; i++) { /* each is BYTES or BYTES:PASSES */

@@ -1,7 +1,8 @@
-/* Where buffers of the workspace lie, for random plans: two that hold something at one time never share a byte, whatever
- * the operations are and however their loops nest. The oracle plays each plan, every loop in three turns, and takes a
- * buffer to be in use from its first mention to its last; products that go together come behind what stands among them,
- * or, where they go one by one, in their order. Also some plans by hand, whose best layout is known. */
+/* Where buffers of the workspace lie, for random plans: two that hold something at one time never share a
+ * byte, whatever the operations are and however their loops nest. The oracle plays each plan, every loop in
+ * three turns, and takes a buffer to be in use from its first mention to its last; products that go
+ * together come behind what stands among them, or, where they go one by one, in their order. Also some
+ * plans by hand, whose best layout is known. */
 #include "expect.h"
 #include "run.h"
 

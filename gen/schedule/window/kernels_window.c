@@ -1,11 +1,11 @@
-/* kernels_window.c: the kernel of sums over the past in one pass (window.c). In comes a group of such sums; out
- * goes a kernel whose block has a tile of steps of a sequence (and a place of the axes that the products vary over,
- * a head), and takes the steps that these are paired with tile by tile: products of tiles give what the pairs are
- * made of, each pair's weight is computed once, and products of tiles add what is weighed. A maximum is the one of
- * the pairs so far; where it grows, what was summed is scaled (an online softmax: Milakov and Gimelshein, 2018; Dao
- * et al., 2022). No pair lies in memory outside of the block, and the order of every sum follows from sizes. What
- * does not depend on the cell is in runtime/device/cell_device_window.cuh. Its parts are in the files that
- * window_kernel.h names. */
+/* kernels_window.c: the kernel of sums over the past in one pass (window.c). In comes a group of such sums;
+ * out goes a kernel whose block has a tile of steps of a sequence (and a place of the axes that the
+ * products vary over, a head), and takes the steps that these are paired with tile by tile: products of
+ * tiles give what the pairs are made of, each pair's weight is computed once, and products of tiles add
+ * what is weighed. A maximum is the one of the pairs so far; where it grows, what was summed is scaled (an
+ * online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022). No pair lies in memory outside of the
+ * block, and the order of every sum follows from sizes. What does not depend on the cell is in
+ * runtime/device/cell_device_window.cuh. Its parts are in the files that window_kernel.h names. */
 #include <math.h>
 
 #include "base/mutate.h"
@@ -47,8 +47,8 @@ static int64_t whole_bytes(const WindowPass *s)
     return all * kir_bytes(code_real(s->x));
 }
 
-/* How much of each dot is multiplied at once: all of it where that is known and little, and then what the owners
- * have is read once. */
+/* How much of each dot is multiplied at once: all of it where that is known and little, and then what the
+ * owners have is read once. */
 static void choose_chunks(WindowPass *s)
 {
     s->whole = true;

@@ -1,6 +1,7 @@
-/* window_kernel.h: a kernel of schedule window while it is built as a tree (kernels_window.c). window_values.c has what
- * pairs of steps are made of, window_tiles.c tiles of elements in shared memory and products of them, window_pairs.c what
- * is computed of each pair, window_range.c which steps a block is paired with, and window_results.c what it stores. */
+/* window_kernel.h: a kernel of schedule window while it is built as a tree (kernels_window.c).
+ * window_values.c has what pairs of steps are made of, window_tiles.c tiles of elements in shared memory
+ * and products of them, window_pairs.c what is computed of each pair, window_range.c which steps a block is
+ * paired with, and window_results.c what it stores. */
 #ifndef CELLC_WINDOW_KERNEL_H
 #define CELLC_WINDOW_KERNEL_H
 

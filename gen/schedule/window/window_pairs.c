@@ -1,5 +1,6 @@
-/* window_pairs.c: what is computed of each pair of a tile. In come the tile's products; out go the maximum so far, what
- * scales the sums where it grows, sums without columns, and the weights of the others, in the place of the products. */
+/* window_pairs.c: what is computed of each pair of a tile. In come the tile's products; out go the maximum
+ * so far, what scales the sums where it grows, sums without columns, and the weights of the others, in the
+ * place of the products. */
 #include <math.h>
 
 #include "base/mutate.h"

@@ -1,5 +1,6 @@
-/* window_range.c: which steps a block is paired with. In come the conditions of the terms; out go the first and the last
- * other step that any sum has a term for, and a condition on the block's loops where no sum has one at all. */
+/* window_range.c: which steps a block is paired with. In come the conditions of the terms; out go the first
+ * and the last other step that any sum has a term for, and a condition on the block's loops where no sum
+ * has one at all. */
 #include "ir/marks.h"
 #include "window_kernel.h"
 

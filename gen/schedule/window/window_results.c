@@ -1,5 +1,5 @@
-/* window_results.c: what a block stores. In come sums that are complete, of a thread's pairs or in its registers; out go
- * totals of rows, sums divided by them, and their stores. */
+/* window_results.c: what a block stores. In come sums that are complete, of a thread's pairs or in its
+ * registers; out go totals of rows, sums divided by them, and their stores. */
 #include "window_kernel.h"
 
 static const KirExpr *positive_total(const WindowPass *s)

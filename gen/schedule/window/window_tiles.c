@@ -1,6 +1,6 @@
-/* window_tiles.c: tiles of elements in shared memory, and products of them. In come a dot, or a sum with columns; out go
- * the loops that read what the owners and the other steps have of it, and the calls that multiply tiles: to the products
- * of pairs, or from their weights to what stays in registers. */
+/* window_tiles.c: tiles of elements in shared memory, and products of them. In come a dot, or a sum with
+ * columns; out go the loops that read what the owners and the other steps have of it, and the calls that
+ * multiply tiles: to the products of pairs, or from their weights to what stays in registers. */
 #include "window_kernel.h"
 
 /* ---- products ---- */
@@ -10,8 +10,8 @@ static const KirExpr *length_of(const WindowPass *s, int dot)
     return code_size(s->x, window_extent(s, s->w->dots[dot].along));
 }
 
-/* A loop over the elements of a tile of `width` to a step, a divisor of WINDOW_THREADS: a thread has the same one
- * of each step at a `place`, `in` is its place there, and i counts from `first`. */
+/* A loop over the elements of a tile of `width` to a step, a divisor of WINDOW_THREADS: a thread has the
+ * same one of each step at a `place`, `in` is its place there, and i counts from `first`. */
 typedef struct Elements {
     KirOpen loop;
     const KirExpr *place, *in, *i;
@@ -31,7 +31,8 @@ static Elements open_elements(const WindowPass *s, int width, const KirExpr *fir
     return e;
 }
 
-/* Reads of the other step: where all of a tile is in the call, as most tiles are, without any condition on that. */
+/* Reads of the other step: where all of a tile is in the call, as most tiles are, without any condition on
+ * that. */
 static void both_ways(WindowPass *s, int i, const KirExpr *first,
                       void (*read)(WindowPass *s, int i, const KirExpr *first))
 {
@@ -204,7 +205,7 @@ void window_rescale(const WindowPass *s, int i)
     kir_do(s->x->kir, kir_call2(s->x->kir, "cell_window_rescale", s->sums[i], s->factors));
 }
 
-/* All tiles of columns, so many at a time as lie in shared memory at once, weighed by the pairs. */
+/* All tiles of columns, in turns of as many as lie in shared memory at once, weighed by the pairs. */
 void window_weigh_columns(WindowPass *s, int i, int slot)
 {
     Code *x = s->x;

@@ -1,5 +1,6 @@
-/* window_values.c: what pairs of steps are made of. In comes a kernel that is being built; out go factors and products of
- * them, as values of a pair, of one of its steps, or of a tile of products, and whether the other step is there. */
+/* window_values.c: what pairs of steps are made of. In comes a kernel that is being built; out go factors
+ * and products of them, as values of a pair, of one of its steps, or of a tile of products, and whether the
+ * other step is there. */
 #include "ir/marks.h"
 #include "window_kernel.h"
 
@@ -90,12 +91,13 @@ const KirExpr *window_dot_value(Code *x, NodeId reduce)
     return NULL;
 }
 
-/* The value of one step: factors as they stand in the array that multiplies them, read where the sums read it. */
+/* The value of one step: factors as they stand in the array that multiplies them, read where the sums read
+ * it. */
 const KirExpr *window_side_value(const WindowPass *s, const WindowDot *d, const Factors *f, const KirExpr *i)
 {
     Code *x = s->x;
     const Node a = *k_node(x->k, d->array);
-    const KirExpr *inside[64], *before[64], *t = x->t;
+    const KirExpr *inside[64] = { NULL }, *before[64], *t = x->t;
     const KirExpr *step = code_sub(x, ix_node(&x->printer, d->read.step), code_nodes.start(&x->printer));
     for (int j = 0; j < a.naxes; j++)
         inside[j] = ix_node(&x->printer, d->read.map[j]);
