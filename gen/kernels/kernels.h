@@ -268,14 +268,14 @@ void state_store_initial(Kernel *k, TensorId s, const char *place, const char *v
 
 /* A group of a step that one kernel walks, printed but for its loop. posts: an operand is whole behind it;
  * elements: the local that says how many a block has; units: of the group's last axis. */
-typedef struct PanelLoop {
+typedef struct WalkGroup {
     int number, ahead;
     const char *unit, *elements, *fields, *early, *fetched, *once, *body, *late;
     const Poly *units;
     const char *index; /* of several pieces: the element in the piece of a unit */
     int pieces;
     bool posts;
-} PanelLoop;
+} WalkGroup;
 /* Of a kernel, which has it from then on; and its end. */
 void walk_begin(Kernel *k, UnitWalk *w);
 void walk_end(Kernel *k);
@@ -288,8 +288,8 @@ void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 const char *state_name(Kernel *k, TensorId s);
 /* Reads of all groups ahead of their steps, so many at a time; and those behind. */
 int walk_depth(int64_t registers);
-void walk_reads(Kernel *k, const PanelLoop *l, int depth);
-void walk_next_reads(Kernel *k, const PanelLoop *l, int depth);
-void walk_take_reads(Kernel *k, const PanelLoop *l, int depth);
+void walk_reads(Kernel *k, const WalkGroup *l, int depth);
+void walk_next_reads(Kernel *k, const WalkGroup *l, int depth);
+void walk_take_reads(Kernel *k, const WalkGroup *l, int depth);
 
 #endif

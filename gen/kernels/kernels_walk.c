@@ -74,7 +74,7 @@ static const char *step_or_last(Kernel *k, const char *n)
     return k_text(k, forward ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
 }
 
-static void declare_reads(Kernel *k, const PanelLoop *l)
+static void declare_reads(Kernel *k, const WalkGroup *l)
 {
     if (l->ahead == 0)
         return;
@@ -86,7 +86,7 @@ static void declare_reads(Kernel *k, const PanelLoop *l)
     buf_line(k->out, "};");
 }
 
-void walk_reads(Kernel *k, const PanelLoop *l, int depth)
+void walk_reads(Kernel *k, const WalkGroup *l, int depth)
 {
     if (l->ahead == 0)
         return;
@@ -98,7 +98,7 @@ void walk_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, step_or_last(k, "u"), l->number);
 }
 
-void walk_next_reads(Kernel *k, const PanelLoop *l, int depth)
+void walk_next_reads(Kernel *k, const WalkGroup *l, int depth)
 {
     if (l->ahead == 0)
         return;
@@ -109,7 +109,7 @@ void walk_next_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step, l->number);
 }
 
-void walk_take_reads(Kernel *k, const PanelLoop *l, int depth)
+void walk_take_reads(Kernel *k, const WalkGroup *l, int depth)
 {
     if (l->ahead == 0)
         return;

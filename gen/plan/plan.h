@@ -222,8 +222,8 @@ typedef struct Group {
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
     int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
-    int by_steps;                 /* COLUMN: 1 + the step's group that has all terms at hand, so that a kernel that walks all
-                                   * steps leaves them, a row for each sequence (panel_sums.c) or block (columns.c); or 0 */
+    int by_steps; /* COLUMN: 1 + the step's group that has all terms at hand, so that a kernel that walks all
+                                   * steps leaves them, a row for each sequence (resident_sums.c) or block (resident_columns.c); or 0 */
     bool unless_walked;           /* ROW: its sums are terms of such a COLUMN, which that kernel makes itself */
     int partial;                  /* COLUMN: buffer of the partial sums */
     int threads_2;                /* COLUMN: per block of the second stage */

@@ -41,7 +41,7 @@ MOST_TOGETHER           CELL_MAX_TOGETHER
 CODES_CAPABILITY        CELL_BLASLT_CAPABILITY
 "
 {
-    printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/chunk/chunk_plan.h"\n#include "schedule/gemm/panel.h"\nint main(void)\n{\n'
+    printf '#include <stdio.h>\n#include "plan/plan.h"\n#include "schedule/chunk/chunk_plan.h"\n#include "schedule/gemm/resident.h"\nint main(void)\n{\n'
     while read -r ours theirs; do
         [[ -n $ours ]] || continue
         printf '    printf("static_assert(%s == %%lld, \\"%s\\");\\n", (long long)%s);\n' \

@@ -1,8 +1,8 @@
 /* gemm.c: schedule gemm. It plans as steps does, where each step has a product with a param; one kernel may
- * then walk all steps with the param on the chip: by panels, heads and clusters (panel.c), or by columns of a
- * sequence (columns.c). */
-#include "gemm_forms.h"
-#include "panel.h"
+ * then walk all steps with the param on the chip: by panels, heads and clusters (resident.c), or by columns
+ * of a sequence (resident_columns.c). */
+#include "resident_forms.h"
+#include "resident.h"
 #include "plan/plan_pass.h"
 #include "plan/spelling.h"
 #include "schedule/schedule.h"
@@ -61,7 +61,7 @@ static bool tells(const Plan *p)
     return p->schedule->last_resort;
 }
 
-static bool walks_heads(const GemmWalks *w)
+static bool walks_heads(const ResidentWalks *w)
 {
     return w->head || w->cluster;
 }
@@ -69,12 +69,12 @@ static bool walks_heads(const GemmWalks *w)
 static bool walks(const Plan *p)
 {
     for (int d = 0; d < 2; d++)
-        if (gemm_walks(&p->program[d])->panel || walks_heads(gemm_walks(&p->program[d])))
+        if (resident_walks(&p->program[d])->panel || walks_heads(resident_walks(&p->program[d])))
             return true;
     return false;
 }
 
-static bool has_walk(const GemmWalks *w)
+static bool has_walk(const ResidentWalks *w)
 {
     return w->panel || w->columns || walks_heads(w);
 }
@@ -83,17 +83,17 @@ static void find_walks(Plan *p)
 {
     const Reason *why[2];
     for (int d = 0; d < 2; d++)
-        p->program[d].walks = plan_alloc(p, sizeof(GemmWalks), 1);
+        p->program[d].walks = plan_alloc(p, sizeof(ResidentWalks), 1);
     if (p->calls == CALLS_SHORT) {
         put_time_first(p);
         return;
     }
-    panel_find(p, why);
+    resident_find(p, why);
     if (!walks(p))
         put_time_first(p);
     columns_find(p);
     for (int d = 0; d < 2; d++) {
-        p->program[d].one_kernel = has_walk(gemm_walks(&p->program[d]));
+        p->program[d].one_kernel = has_walk(resident_walks(&p->program[d]));
         p->program[d].unwalked = p->program[d].one_kernel ? NULL : why[d];
         if (!p->program[d].one_kernel && why[d] && (d == FORWARD || p->m->has_grad))
             buf_f(&p->reasons, "no kernel walks the %s steps: %s\n", d == FORWARD ? "forward" : "backward",
@@ -103,16 +103,16 @@ static void find_walks(Plan *p)
 
 static bool has_tiles(const Program *pr)
 {
-    return gemm_walks(pr)->columns;
+    return resident_walks(pr)->columns;
 }
 
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
-    const GemmWalks *w = gemm_walks(pr);
-    Panel *all[] = { w->panel, w->pairs, w->wide, w->head, w->cluster };
+    const ResidentWalks *w = resident_walks(pr);
+    ResidentWalk *all[] = { w->panel, w->pairs, w->wide, w->head, w->cluster };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i])
-            panel_print(p, pr, all[i], cuda);
+            resident_print(p, pr, all[i], cuda);
     if (w->columns)
         columns_print(p, pr, cuda);
 }
@@ -126,5 +126,5 @@ const Schedule gemm_schedule = {
     .find_walks = find_walks,
     .has_tiles = has_tiles,
     .print_walks = print_walks,
-    .forms = gemm_forms,
+    .forms = resident_forms,
 };

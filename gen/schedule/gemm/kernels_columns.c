@@ -1,13 +1,14 @@
-/* kernels_columns.c: CUDA text of the kernel that walks all steps of schedule gemm in blocks that have some units of one
- * sequence each (columns.c). In comes a Panel; out goes a cooperative kernel: a thread has the product's sums of some columns
- * and units, its elements. What a step reads and no block makes is asked for before the product; what no block waits for is
- * stored while tensor cores work on the next one. */
+/* kernels_columns.c: CUDA text of the kernel that walks all steps of schedule gemm in blocks that have some
+ * units of one sequence each (resident_columns.c). In comes a ResidentWalk; out goes a cooperative kernel:
+ * a thread has the product's sums of some columns and units, its elements. What a step reads and no block
+ * makes is asked for before the product; what no block waits for is stored while tensor cores work on the
+ * next one. */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
-#include "gemm_kernels.h"
-#include "panel.h"
+#include "kernels_resident.h"
+#include "resident.h"
 
 /* How a loop over some of the thread's columns and units is printed. */
 static const struct Part { const char *count, *unit, *column, *condition; } parts[] = {
@@ -56,7 +57,8 @@ static ColumnsPart part_of(const ColumnsText *c, const char *s)
     return unit ? COLUMNS_OF_UNIT : column ? COLUMNS_OF_COLUMN : COLUMNS_OF_NONE;
 }
 
-/* What is read before the product, by what it depends on: the thread's local, or an element of an array of them. */
+/* What is read before the product, by what it depends on: the thread's local, or an element of an array of
+ * them. */
 static const char *early(Kernel *k, const char *p, const char *s)
 {
     ColumnsText *c = gemm(k)->columns;
@@ -375,7 +377,7 @@ static void print_late(Kernel *k)
 
 static void print_setup(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     const char *type = k_type(k->p->dtype), *offset = poly_text(&k->printer, w->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
@@ -383,9 +385,9 @@ static void print_setup(Kernel *k)
     buf_line(out, "panel.carve(cursor, %s, %s, dim_B, %s,", k_poly(k, w->units), k_poly(k, w->columns),
              k_written(k, REF_BUFFER, w->exchange, k->p->dtype));
     buf_line(out, "            reinterpret_cast<unsigned int *>(%s));", k_written(k, REF_BUFFER, w->posts, DT_I32));
-    buf_line(out, "panel.load(%s%s%s, %s, %s);", panel_weight(k, w),
-             w->weight_offset->nterms ? " + " : "", w->weight_offset->nterms ? offset : "",
-             poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
+    buf_line(out, "panel.load(%s%s%s, %s, %s);", resident_weight(k, w), w->weight_offset->nterms ? " + " : "",
+             w->weight_offset->nterms ? offset : "", poly_text(&k->printer, w->row_stride),
+             poly_text(&k->printer, w->k_stride));
     buf_line(out, "const int64_t b = panel.sequence;");
 }
 
@@ -420,7 +422,8 @@ static const char *first_operand(Kernel *k)
     return at;
 }
 
-/* Forward stores what the step before left; the first one stores nothing of it, where its own will be stored. */
+/* Forward stores what the step before left; the first one stores nothing of it, where its own will be
+ * stored. */
 static void print_multiply(Kernel *k)
 {
     bool behind = k->pr->dir == FORWARD && !mutate("early-column");
@@ -464,7 +467,8 @@ static void print_give(Kernel *k)
              k_step_row(k, st), k_poly(k, array_elements(k->p->m, gemm(k)->w->operand)));
 }
 
-/* What the last step leaves; where there was none, the kernel of the initial states has left the final ones. */
+/* What the last step leaves; where there was none, the kernel of the initial states has left the final
+ * ones. */
 static void print_end(Kernel *k)
 {
     k_open(k, "if (dim_T > 0)");
@@ -553,11 +557,11 @@ static void print_columns(Kernel *k)
 
 void columns_print(Plan *p, Program *pr, Buf *out)
 {
-    Kernel k = kernel_new(p, pr, gemm_walks(pr)->columns->group, &gemm_walks(pr)->columns->refs, out);
-    GemmKernel own = { .w = gemm_walks(pr)->columns };
+    Kernel k = kernel_new(p, pr, resident_walks(pr)->columns->group, &resident_walks(pr)->columns->refs, out);
+    GemmKernel own = { .w = resident_walks(pr)->columns };
     k.of_schedule = &own;
     k.hooks = &hooks;
     k.threads = COLUMNS_THREADS;
-    k_print(&k, gemm_walks(pr)->columns->kernel, print_columns);
+    k_print(&k, resident_walks(pr)->columns->kernel, print_columns);
     kernel_release(&k);
 }

@@ -1,27 +1,28 @@
-/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedule gemm on the whole chip. In comes a Panel
- * (panel.c); out goes a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A
- * step waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups for the
- * block's own units; the operand is posted as soon as it is stored. What the next step reads and no other block makes
- * is asked for while the block waits. The groups of a step are printed here for kernels_alone.c too. */
+/* kernels_resident.c: CUDA text of the kernel that walks all steps of schedule gemm on the whole chip. In
+ * comes a ResidentWalk (resident.c); out goes a cooperative kernel whose blocks hold their rows of the
+ * product's param in shared memory. A step waits for the blocks that made the product's operand,
+ * multiplies, and computes the pointwise groups for the block's own units; the operand is posted as soon as
+ * it is stored. What the next step reads and no other block makes is asked for while the block waits. The
+ * groups of a step are printed here for kernels_head.c too. */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
-#include "gemm_kernels.h"
-#include "panel.h"
+#include "kernels_resident.h"
+#include "resident.h"
 
-const char *panel_weight(Kernel *k, const Panel *w)
+const char *resident_weight(Kernel *k, const ResidentWalk *w)
 {
     return k_pointer(k, w->weight.is_tensor ? REF_TENSOR : REF_NODE, w->weight.id, k->p->dtype);
 }
 
 /* The object that multiplies for a part, and its sums; of one product that is all there is. */
-static const char *object(Kernel *k, const Panel *part)
+static const char *object(Kernel *k, const ResidentWalk *part)
 {
     return gemm(k)->w->nparts ? k_text(k, "panel_%d", part->number) : "panel";
 }
 
-static const char *sums_of(Kernel *k, const Panel *part)
+static const char *sums_of(Kernel *k, const ResidentWalk *part)
 {
     return gemm(k)->w->nparts ? k_text(k, "sums_%d", part->number) : "sums";
 }
@@ -29,7 +30,7 @@ static const char *sums_of(Kernel *k, const Panel *part)
 /* A block's elements, and the units in all, of what is pointwise over these units. */
 static const char *elements_of(Kernel *k, const Poly *units)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     for (int i = 0; i < w->nspaces; i++)
         if (w->spaces[i] == units)
             return k_text(k, "elements_%d", i);
@@ -54,7 +55,7 @@ static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
     Module *m = k->p->m;
     const IxExpr *e = walk_in_units(k, read_linear(m, r));
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
-    return e && panel_piece(m, e, elements, k->walk->units, gemm(k)->w->naxes, piece);
+    return e && resident_piece(m, e, elements, k->walk->units, gemm(k)->w->naxes, piece);
 }
 
 static const char *read_once(Kernel *k, const char *s)
@@ -66,7 +67,8 @@ static const char *read_once(Kernel *k, const char *s)
     return k_text(k, "once_%d", n);
 }
 
-/* What the thread has not just written itself comes from memory, which takes longer than the tensor cores do. */
+/* What the thread has not just written itself comes from memory, which takes longer than the tensor cores
+ * do. */
 static void fetch(Kernel *k, const Read *r, const AheadRead *as)
 {
     bool own = r->is_tensor && k->p->m->tensors.data[r->id].kind == T_STATE && k->pr->dir == FORWARD;
@@ -78,9 +80,9 @@ static void fetch(Kernel *k, const Read *r, const AheadRead *as)
         buf_line(&gemm(k)->fetched, "cell_prefetch(%s);", as->from);
 }
 
-/* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. What is
- * ahead is kept as it lies in memory: to convert it would be to wait for it. */
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
+/* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the
+ * read. What is ahead is kept as it lies in memory: to convert it would be to wait for it. */
+const char *resident_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
 {
     int64_t piece;
     if (k->away || gemm(k)->pieces > 1 || !own_piece(k, r, &piece))
@@ -102,20 +104,20 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
 }
 
 /* Where the reader is in one of several pieces: that of as many pieces further. */
-static const char *sum_of_piece(Kernel *k, const Panel *part, const Read *r)
+static const char *sum_of_piece(Kernel *k, const ResidentWalk *part, const Read *r)
 {
     Module *m = k->p->m;
     const IxExpr *e = walk_in_units(k, read_linear(m, r));
     int64_t further;
-    if (!e ||
-        !panel_whole_pieces(m, ix_sub(m, e, ix_index(m, k->walk->units[0]))->offset, part->units, &further))
+    if (!e || !resident_whole_pieces(m, ix_sub(m, e, ix_index(m, k->walk->units[0]))->offset, part->units,
+                                     &further))
         bug(m->c, "kernels", "a step reads a product's sum of another unit");
     return k_text(k, "(%s)%s[(int)b * %d + own + (piece + %d) * %d]", k->real, sums_of(k, part),
                   part->outer * part->own, (int)further, part->own);
 }
 
 /* What the product gave for the own unit. */
-static const char *sum_text(Kernel *k, const Panel *part, const Read *r)
+static const char *sum_text(Kernel *k, const ResidentWalk *part, const Read *r)
 {
     int64_t piece;
     if (gemm(k)->pieces > 1)
@@ -130,26 +132,26 @@ static const char *sum_text(Kernel *k, const Panel *part, const Read *r)
 }
 
 /* The part whose product gives the value; or NULL. */
-static const Panel *part_of(const Kernel *k, NodeId id)
+static const ResidentWalk *part_of(const Kernel *k, NodeId id)
 {
-    const Panel *w = gemm(k)->w;
-    for (int i = 0; i < panel_products(w) && id >= 0; i++)
-        if (id == panel_part(w, i)->product->arrays.data[0])
-            return panel_part(w, i);
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < resident_products(w) && id >= 0; i++)
+        if (id == resident_part(w, i)->product->arrays.data[0])
+            return resident_part(w, i);
     return NULL;
 }
 
-bool panel_is_product(const Kernel *k, NodeId id)
+bool resident_is_product(const Kernel *k, NodeId id)
 {
     return part_of(k, id);
 }
 
-const char *panel_held(Kernel *k, const Read *r)
+const char *resident_held(Kernel *k, const Read *r)
 {
     const Module *m = k->p->m;
     const Tensor *x = r->is_tensor ? &m->tensors.data[r->id] : NULL;
     NodeId id = !x ? r->id : x->kind == T_DNEXT ? m->roots.data[x->of].dprev : -1;
-    const Panel *part = part_of(k, id);
+    const ResidentWalk *part = part_of(k, id);
     return part ? sum_text(k, part, r) : NULL;
 }
 
@@ -165,9 +167,9 @@ static const char *left_name(Kernel *k, NodeId id)
     return k_text(k, "left_%d", k_number(k, &gemm(k)->left, k_text(k, "%d", id), &first));
 }
 
-const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
+const char *resident_left(Kernel *k, NodeId id, const char *s, bool carried)
 {
-    if (!crosses(k, id) || !panel_finds(k->pr, (int)(k->g - k->pr->groups.data), id, carried))
+    if (!crosses(k, id) || !resident_finds(k->pr, (int)(k->g - k->pr->groups.data), id, carried))
         return s;
     carried = carried && !mutate("left-by-nobody");
     return k_text(k, carried ? "(alone && step > 0 ? %s : %s)" : "(alone ? %s : %s)", left_name(k, id), s);
@@ -182,28 +184,28 @@ static void leave_value(Kernel *k, NodeId id, const char *value)
 }
 
 /* The part whose operand has a place there, or else lies in memory so; or NULL. */
-static const Panel *part_that_waits(const Kernel *k, const Storage *st, int slot)
+static const ResidentWalk *part_that_waits(const Kernel *k, const Storage *st, int slot)
 {
-    const Panel *w = gemm(k)->w;
-    for (int i = 0; i < panel_products(w); i++) {
-        const Storage *x = &k->pr->node[panel_part(w, i)->operand];
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < resident_products(w); i++) {
+        const Storage *x = &k->pr->node[resident_part(w, i)->operand];
         if (st ? st->home == x->home && st->slot == x->slot : x->slot == slot)
-            return panel_part(w, i);
+            return resident_part(w, i);
     }
     return NULL;
 }
 
-bool panel_waits_for(const Kernel *k, const Storage *st)
+bool resident_waits_for(const Kernel *k, const Storage *st)
 {
     return part_that_waits(k, st, 0);
 }
 
-bool panel_leaves_out(const Kernel *k, NodeId id)
+bool resident_leaves_out(const Kernel *k, NodeId id)
 {
-    return gemm_walks(k->pr)->summed && gemm_walks(k->pr)->summed[id];
+    return resident_walks(k->pr)->summed && resident_walks(k->pr)->summed[id];
 }
 
-void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *condition)
+void resident_store(Kernel *k, NodeId id, const char *value, bool now, const char *condition)
 {
     Buf *out = k->out;
     if (!now)
@@ -220,7 +222,7 @@ void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *
 /* Other blocks wait for the operand, and take each of its words as it comes where these are marked. */
 static void stores_next(Kernel *k, Stored *s)
 {
-    const Panel *part = part_that_waits(k, NULL, s->slot);
+    const ResidentWalk *part = part_that_waits(k, NULL, s->slot);
     s->out = gemm(k)->now;
     if (part && part->marks)
         s->call = k_text(k, "%s.give(mine, ", object(k, part));
@@ -230,15 +232,15 @@ static void stores_next(Kernel *k, Stored *s)
 
 static void stores(Kernel *k, Stored *s)
 {
-    const Panel *part = part_that_waits(k, s->st, 0);
+    const ResidentWalk *part = part_that_waits(k, s->st, 0);
     if (part && part->marks)
         s->call = k_text(k, "%s.give(mine, ", object(k, part));
 }
 
 static void store(Kernel *k, NodeId id, const char *value)
 {
-    const Panel *part = part_that_waits(k, &k->pr->node[id], 0);
-    panel_store(k, id, value, part, part && !part->marks ? "mine" : NULL);
+    const ResidentWalk *part = part_that_waits(k, &k->pr->node[id], 0);
+    resident_store(k, id, value, part, part && !part->marks ? "mine" : NULL);
 }
 
 static const char *buffer(Kernel *k, int id)
@@ -252,24 +254,32 @@ static int resident(const Kernel *k)
     return 1;
 }
 
-static const KernelHooks panel_hooks = {
-    .all_steps = true, .resident = resident, .buffer = buffer, .held = panel_held,
-    .ahead = panel_read_ahead, .left = panel_left,
-    .stores_next = stores_next, .stores = stores, .store = store, .leaves_out = panel_leaves_out,
+static const KernelHooks grid_hooks = {
+    .all_steps = true,
+    .resident = resident,
+    .buffer = buffer,
+    .held = resident_held,
+    .ahead = resident_read_ahead,
+    .left = resident_left,
+    .stores_next = stores_next,
+    .stores = stores,
+    .store = store,
+    .leaves_out = resident_leaves_out,
     .group_done = step_sums_add,
 };
 
 /* ---- what is read ahead ---- */
 
-/* Where a block reads little of the operand, its chain counts. Where it waits for posts first, and then reads much, what is asked
- * for before that arrives meanwhile (measured on an H200, LSTM 1024 backward in f32: 8.3 ms for 8.7). */
-static bool reads_behind(const Panel *w)
+/* Where a block reads little of the operand, its chain counts. Where it waits for posts first, and then
+ * reads much, what is asked for before that arrives meanwhile (measured on an H200, LSTM 1024 backward in
+ * f32: 8.3 ms for 8.7). */
+static bool reads_behind(const ResidentWalk *w)
 {
     return w->nparts || w->marks || w->inner % w->split != 0;
 }
 
 /* The element of a number: a sequence and a unit of the block's own. */
-static void print_element(Kernel *k, const PanelLoop *l, const char *number)
+static void print_element(Kernel *k, const WalkGroup *l, const char *number)
 {
     int own = gemm(k)->w->own;
     const char *units = units_of(k, l->units);
@@ -279,7 +289,7 @@ static void print_element(Kernel *k, const PanelLoop *l, const char *number)
              units);
 }
 
-static void print_read_ahead(Kernel *k, const PanelLoop *l)
+static void print_read_ahead(Kernel *k, const WalkGroup *l)
 {
     if (l->ahead == 0)
         return;
@@ -287,7 +297,7 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
     k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t, bool other)", l->number, l->unit);
     buf_line(k->out, "(void)b, (void)%s, (void)t, (void)other;", l->unit);
     k_declare_rows(k);
-    if (l->once) {                    /* the same at all steps */
+    if (l->once) { /* the same at all steps */
         buf_line(k->out, "if (other) {");
         buf_f(k->out, "%s", l->once);
         buf_line(k->out, "}");
@@ -305,9 +315,9 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
     buf_line(k->out, "};");
 }
 
-/* The values of the own element at step t: brought near, or read; other: this thread has had another element since it last read,
- * or none. */
-static void print_fetch(Kernel *k, const PanelLoop *l, const char *t)
+/* The values of the own element at step t: brought near, or read; other: this thread has had another
+ * element since it last read, or none. */
+static void print_fetch(Kernel *k, const WalkGroup *l, const char *t)
 {
     if (!l->fetched)
         return;
@@ -322,7 +332,7 @@ static void print_fetch(Kernel *k, const PanelLoop *l, const char *t)
     k_close(k);
 }
 
-static void print_read(Kernel *k, const PanelLoop *l, const char *condition, const char *t, const char *other)
+static void print_read(Kernel *k, const WalkGroup *l, const char *condition, const char *t, const char *other)
 {
     if (l->ahead == 0)
         return;
@@ -333,7 +343,7 @@ static void print_read(Kernel *k, const PanelLoop *l, const char *condition, con
 }
 
 /* At the end of a step, where its groups do not read behind the product. */
-static void print_next(Kernel *k, const PanelLoop *l, const char *next)
+static void print_next(Kernel *k, const WalkGroup *l, const char *next)
 {
     if (reads_behind(gemm(k)->w))
         print_fetch(k, l, next);
@@ -344,27 +354,28 @@ static void print_next(Kernel *k, const PanelLoop *l, const char *next)
 /* ---- the product ---- */
 
 /* The part's weights that are in registers, of the first with the same ones. */
-static const char *kept_of(Kernel *k, const Panel *part)
+static const char *kept_of(Kernel *k, const ResidentWalk *part)
 {
     return gemm(k)->w->nparts ? k_text(k, "kept_%d", part->weights) : "kept";
 }
 
 /* Is it only the step itself that reads the product? */
-static bool sum_stays(const Kernel *k, const Panel *part)
+static bool sum_stays(const Kernel *k, const ResidentWalk *part)
 {
     const Storage *st = &k->pr->node[part->product->arrays.data[0]];
-    const Buffer *kept = st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
+    const Buffer *kept =
+        st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
     return kept && kept->ring == 1 && !kept->reserve;
 }
 
-bool panel_sum_stays(const Kernel *k)
+bool resident_sum_stays(const Kernel *k)
 {
     return sum_stays(k, gemm(k)->w);
 }
 
-/* Sequence b0 + b, piece and unit `own` of the block: to shared memory for the block itself, and to memory for
- * what comes after the steps. */
-static void store_sum(Kernel *k, const Panel *w)
+/* Sequence b0 + b, piece and unit `own` of the block: to shared memory for the block itself, and to memory
+ * for what comes after the steps. */
+static void store_sum(Kernel *k, const ResidentWalk *w)
 {
     Module *m = k->p->m;
     NodeId id = w->product->arrays.data[0];
@@ -390,23 +401,24 @@ static void store_sum(Kernel *k, const Panel *w)
              first_of(k));
 }
 
-static const Storage *operand_storage(const Kernel *k, const Panel *part)
+static const Storage *operand_storage(const Kernel *k, const ResidentWalk *part)
 {
     const Storage *st = &k->pr->node[part->operand];
     return st->home == HOME_NONE ? &k->p->program[FORWARD].node[part->operand] : st;
 }
 
 /* Where the operand of all sequences begins, and how far apart the steps are. */
-static const char *operand_at(Kernel *k, const Panel *w, const Storage *st, const char *row)
+static const char *operand_at(Kernel *k, const ResidentWalk *w, const Storage *st, const char *row)
 {
-    const Poly *at = st->alias_offset ? poly_add(k->p->m, w->operand_offset, st->alias_offset) : w->operand_offset;
+    const Poly *at =
+        st->alias_offset ? poly_add(k->p->m, w->operand_offset, st->alias_offset) : w->operand_offset;
     const char *p = w->marks ? k_written(k, REF_NODE, w->operand, st->dtype)
                              : k_pointer(k, REF_NODE, w->operand, st->dtype);
     p = row ? k_text(k, "%s + %s", p, row) : p;
     return at->nterms ? k_text(k, "%s + %s", p, poly_text(&k->printer, at)) : p;
 }
 
-static const char *operand_pitch(Kernel *k, const Panel *part, const Storage *st)
+static const char *operand_pitch(Kernel *k, const ResidentWalk *part, const Storage *st)
 {
     return k_poly(k, st->pitch ? st->pitch : array_elements(k->p->m, part->operand));
 }
@@ -414,10 +426,10 @@ static const char *operand_pitch(Kernel *k, const Panel *part, const Storage *st
 /* The product behind which a group stands, of those in order; -1: none, it stands before the first. */
 static int product_before(Kernel *k, int group)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     int last = -1;
-    for (int i = 0; i < panel_products(w); i++)
-        if (panel_place(k->pr, panel_part(w, i)) <= group)
+    for (int i = 0; i < resident_products(w); i++)
+        if (resident_place(k->pr, resident_part(w, i)) <= group)
             last = i;
     return last;
 }
@@ -425,7 +437,7 @@ static int product_before(Kernel *k, int group)
 /* While tensor cores work: what the groups behind the product read of this step, and, beside the first, those
  * before it of the next. Reads that were asked for earlier would hold up those of the operand, since a warp
  * gets its answers in order; at the end of the step before they are only brought near (print_next). */
-static void read_meanwhile(Kernel *k, const PanelLoop *loops, int n, int product)
+static void read_meanwhile(Kernel *k, const WalkGroup *loops, int n, int product)
 {
     const char *next = k->pr->dir == FORWARD ? "t + 1" : "t - 1";
     for (int i = 0; i < n; i++) {
@@ -439,9 +451,9 @@ static void read_meanwhile(Kernel *k, const PanelLoop *loops, int n, int product
 }
 
 /* The operand of sequence b0 at this step, and how far apart the sequences are. */
-static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
+static void print_product(Kernel *k, const WalkGroup *loops, int n, int product)
 {
-    const Panel *w = panel_part(gemm(k)->w, product);
+    const ResidentWalk *w = resident_part(gemm(k)->w, product);
     const Storage *st = operand_storage(k, w);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
     const char *pitch = operand_pitch(k, w, st), *steps = "dim_T", *panel = object(k, w);
@@ -466,9 +478,9 @@ static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
 }
 
 /* An earlier part that reads the same operand, whose words are marked for both; or NULL. */
-static const Panel *marked_already(const Kernel *k, const Panel *part)
+static const ResidentWalk *marked_already(const Kernel *k, const ResidentWalk *part)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     for (int i = 0; i < part->number; i++)
         if (w->parts[i]->operand == part->operand && w->parts[i]->marks &&
             w->parts[i]->operand_offset == part->operand_offset && w->parts[i]->inner == part->inner)
@@ -477,7 +489,7 @@ static const Panel *marked_already(const Kernel *k, const Panel *part)
 }
 
 /* Behind the setup. A ring of steps is not marked: its rows are written more than once. */
-static void print_marks(Kernel *k, const Panel *part)
+static void print_marks(Kernel *k, const ResidentWalk *part)
 {
     const Storage *st = operand_storage(k, part);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
@@ -500,13 +512,14 @@ static void print_marks(Kernel *k, const Panel *part)
 
 /* ---- the pointwise groups ---- */
 
-/* Blocks that own units name the unit after each group's index, threads that own an element all its axes before. */
-static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
+/* Blocks that own units name the unit after each group's index, threads that own an element all its axes
+ * before. */
+static WalkGroup print_group(Kernel *k, Group *g, int number, bool posts)
 {
     const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
     bool alone = gemm(k)->w->alone;
     Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
-    PanelLoop l = { .number = number, .posts = posts };
+    WalkGroup l = { .number = number, .posts = posts };
     k->walk->early = gemm(k)->fetched = (Buf){ .arena = out->arena, .indent = 2 };
     if (!alone)
         k->walk->once = (Buf){ .arena = out->arena, .indent = 3 };
@@ -514,9 +527,9 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
     l.unit = k->own[0];
-    l.units = panel_base(k->p->m, gemm(k)->w, g->axes[g->naxes - 1]);
+    l.units = resident_base(k->p->m, gemm(k)->w, g->axes[g->naxes - 1]);
     l.pieces =
-        l.units == g->axes[g->naxes - 1] ? 1 : (int)panel_times(k->p->m, g->axes[g->naxes - 1], l.units);
+        l.units == g->axes[g->naxes - 1] ? 1 : (int)resident_times(k->p->m, g->axes[g->naxes - 1], l.units);
     gemm(k)->pieces = l.pieces;
     if (l.pieces > 1) {
         l.index = k->own[0];
@@ -547,15 +560,15 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 }
 
 /* What waits for an operand that the group has made whole. */
-static void print_posts(Kernel *k, const PanelLoop *l)
+static void print_posts(Kernel *k, const WalkGroup *l)
 {
-    const Panel *w = gemm(k)->w;
-    for (int i = 0; i < panel_products(w); i++)
-        if (w->nparts ? panel_maker(k->p, k->pr, w->parts[i]) == l->number : l->posts)
-            buf_line(k->out, "    %s.post();", object(k, panel_part(w, i)));
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < resident_products(w); i++)
+        if (w->nparts ? resident_maker(k->p, k->pr, w->parts[i]) == l->number : l->posts)
+            buf_line(k->out, "    %s.post();", object(k, resident_part(w, i)));
 }
 
-static void print_late(Kernel *k, const PanelLoop *l)
+static void print_late(Kernel *k, const WalkGroup *l)
 {
     if (!l->late)
         return;
@@ -566,7 +579,7 @@ static void print_late(Kernel *k, const PanelLoop *l)
 
 /* As many elements at a time as the block has threads; threads beyond the last do what it does and store
  * nothing. Of several spaces a block may have nothing of one: others wait for its posts none the less. */
-static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
+static void print_group_loop(Kernel *k, const WalkGroup *l, const char *next)
 {
     bool several = gemm(k)->w->nparts;
     k_open(k, "for (int begin = 0; begin < %s; begin += CELL_PANEL_THREADS)", l->elements);
@@ -608,7 +621,7 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
 }
 
 /* A thread has added up all of its sequences: the first has the sums, the others nothing. */
-static void print_sums(Kernel *k, const PanelLoop *l)
+static void print_sums(Kernel *k, const WalkGroup *l)
 {
     if (!step_sums_of(k, l->number))
         return;
@@ -623,7 +636,7 @@ static void print_sums(Kernel *k, const PanelLoop *l)
 /* ---- the whole ---- */
 
 /* The sums that the first step finds: the adjoint of the final state. */
-static void print_seed(Kernel *k, const Panel *w)
+static void print_seed(Kernel *k, const ResidentWalk *w)
 {
     const char *units = units_of(k, w->units);
     TensorId of;
@@ -637,18 +650,18 @@ static void print_seed(Kernel *k, const Panel *w)
     k_close(k);
 }
 
-static const char *panel_type(Kernel *k, const Panel *w)
+static const char *product_type(Kernel *k, const ResidentWalk *w)
 {
-    const char *keep = gemm(k)->w->nparts      ? k_text(k, ", %d, %d", w->batch, panel_keep(gemm(k)->w))
+    const char *keep = gemm(k)->w->nparts      ? k_text(k, ", %d, %d", w->batch, resident_keep(gemm(k)->w))
                        : w->batch > PANEL_TURN ? k_text(k, ", %d", w->batch)
                                                : "";
     return k_text(k, "cell_panel<%s, %d, %d, %d, %d%s>", k_type(k->p->dtype), w->inner, w->outer, w->own,
                   w->split, keep);
 }
 
-static void print_load(Kernel *k, const Panel *w)
+static void print_load(Kernel *k, const ResidentWalk *w)
 {
-    buf_line(k->out, "%s.load(%s, %s%s%s, %s, %s);", object(k, w), kept_of(k, w), panel_weight(k, w),
+    buf_line(k->out, "%s.load(%s, %s%s%s, %s, %s);", object(k, w), kept_of(k, w), resident_weight(k, w),
              w->weight_offset->nterms ? " + " : "",
              w->weight_offset->nterms ? poly_text(&k->printer, w->weight_offset) : "",
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
@@ -657,7 +670,7 @@ static void print_load(Kernel *k, const Panel *w)
 /* The products share the place where a block's warps leave their shares of a sum. */
 static void print_parts(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     int shares = 0;
     for (int i = 0; i < w->nparts; i++) {
@@ -668,8 +681,8 @@ static void print_parts(Kernel *k)
     buf_line(out, "unsigned int *const counters = reinterpret_cast<unsigned int *>(%s);",
              k_written(k, REF_BUFFER, w->posts, DT_I32));
     for (int i = 0; i < w->nparts; i++) {
-        const Panel *part = w->parts[i];
-        buf_line(out, "%s panel_%d;", panel_type(k, part), i);
+        const ResidentWalk *part = w->parts[i];
+        buf_line(out, "%s panel_%d;", product_type(k, part), i);
         if (part->weights < i)
             buf_line(out, "panel_%d.carve_again(cursor, panel_%d, counters + %d);", i, part->weights,
                      part->first_post);
@@ -683,7 +696,7 @@ static void print_parts(Kernel *k)
                  units_of(k, w->spaces[i]), w->own);
 }
 
-static void print_sums_place(Kernel *k, const Panel *part)
+static void print_sums_place(Kernel *k, const ResidentWalk *part)
 {
     buf_line(k->out, "cell_smem<float> %s = cell_carve<float>(cursor, (dim_B + 15) / 16 * %d);",
              sums_of(k, part), 16 * part->outer * part->own);
@@ -691,7 +704,7 @@ static void print_sums_place(Kernel *k, const Panel *part)
 
 static void print_setup_several(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     print_parts(k);
     buf_line(k->out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
     for (int i = 0; i < w->nparts; i++)
@@ -713,17 +726,17 @@ static void print_setup_several(Kernel *k)
 
 static void print_setup(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     buf_line(out, "auto cursor = cell_shared();");
     if (w->nparts) {
         print_setup_several(k);
         return;
     }
-    buf_line(out, "%s panel;", panel_type(k, w));
+    buf_line(out, "%s panel;", product_type(k, w));
     buf_line(out, "panel.carve(cursor, %s, reinterpret_cast<unsigned int *>(%s));",
              poly_text(&k->printer, w->units), k_written(k, REF_BUFFER, w->posts, DT_I32));
-    if (w->split > 1)             /* the last cluster may have blocks without units */
+    if (w->split > 1) /* the last cluster may have blocks without units */
         buf_line(out, "const int elements = panel.first < panel.units ? (int)dim_B * %d : 0;", w->own);
     else
         buf_line(out, "const int elements = (int)dim_B * %d;", w->own);
@@ -738,17 +751,17 @@ static void print_setup(Kernel *k)
 
 static bool is_waited_for(const Kernel *k, int group)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     for (int i = 0; i < w->nparts; i++)
-        if (panel_maker(k->p, k->pr, w->parts[i]) == group)
+        if (resident_maker(k->p, k->pr, w->parts[i]) == group)
             return true;
     return false;
 }
 
-PanelLoop *panel_groups(Kernel *k, int *n, int *product)
+WalkGroup *resident_groups(Kernel *k, int *n, int *product)
 {
     Program *pr = k->pr;
-    PanelLoop *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(pr->groups.len + 1));
+    WalkGroup *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(pr->groups.len + 1));
     int all = 0;
     *n = *product = 0;
     for (int i = 0; i < pr->groups.len; i++) {
@@ -768,11 +781,11 @@ PanelLoop *panel_groups(Kernel *k, int *n, int *product)
 }
 
 /* The products that stand before a group, in their order. */
-static void print_products_at(Kernel *k, const PanelLoop *loops, int n, int group)
+static void print_products_at(Kernel *k, const WalkGroup *loops, int n, int group)
 {
-    const Panel *w = gemm(k)->w;
-    for (int i = 0; i < panel_products(w); i++)
-        if (panel_place(k->pr, panel_part(w, i)) == group)
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < resident_products(w); i++)
+        if (resident_place(k->pr, resident_part(w, i)) == group)
             print_product(k, loops, n, i);
 }
 
@@ -783,7 +796,7 @@ static void print_walk(Kernel *k)
     k->one_step = true;
     k->t = "t";
     gemm(k)->step_sums.len = 0;
-    PanelLoop *loops = panel_groups(k, &n, &product);
+    WalkGroup *loops = resident_groups(k, &n, &product);
     k->row = NULL;
     print_setup(k);
     step_sums_declare(k);
@@ -810,16 +823,16 @@ static void print_walk(Kernel *k)
         print_sums(k, &loops[i]);
 }
 
-void panel_print(Plan *p, Program *pr, Panel *w, Buf *out)
+void resident_print(Plan *p, Program *pr, ResidentWalk *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
-    GemmKernel own = { .w = w, .crosses = !w->alone ? panel_crosses(p, pr) : NULL };
+    GemmKernel own = { .w = w, .crosses = !w->alone ? resident_crosses(p, pr) : NULL };
     UnitWalk walk;
     walk_begin(&k, &walk);
     k.of_schedule = &own;
-    k.hooks = w->alone ? &alone_hooks : &panel_hooks;
+    k.hooks = w->alone ? &head_hooks : &grid_hooks;
     k.threads = !w->alone ? PANEL_THREADS : w->cluster ? CLUSTER_THREADS : HEAD_THREADS;
-    k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
+    k_print(&k, w->kernel, w->alone ? print_head : print_walk);
     walk_end(&k);
     kernel_release(&k);
 }

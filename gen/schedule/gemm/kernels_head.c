@@ -1,14 +1,15 @@
-/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks, or clusters, have a head each, and whose
- * threads one element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the
- * product of a step reads and gives passes through shared memory (cell_device_head.cuh), of all the cluster's blocks
- * (cell_device_cluster.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
- * all steps is read once. Loops that read ahead are in kernels_walk.c. */
+/* kernels_head.c: CUDA text of the kernels of schedule gemm whose blocks, or clusters, have a head each,
+ * and whose threads one element for all steps, with its states in registers. In comes a ResidentWalk
+ * (resident.c); out goes a kernel: what the product of a step reads and gives passes through shared memory
+ * (cell_device_head.cuh), of all the cluster's blocks (cell_device_cluster.cuh). What a step reads and no
+ * step makes is asked for several steps ahead; what is the same in all steps is read once. Loops that read
+ * ahead are in kernels_walk.c. */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
-#include "gemm_kernels.h"
-#include "panel.h"
+#include "kernels_resident.h"
+#include "resident.h"
 
 static bool in_cluster(const Kernel *k)
 {
@@ -21,7 +22,7 @@ static bool in_cluster(const Kernel *k)
 static const char *held(Kernel *k, const Read *r)
 {
     const Tensor *x = r->is_tensor ? &k->p->m->tensors.data[r->id] : NULL;
-    const char *sum = panel_held(k, r);
+    const char *sum = resident_held(k, r);
     if (sum || !x)
         return sum;
     return x->kind == T_DNEXT ? state_name(k, x->of) : k->pr->dir == FORWARD ? state_name(k, r->id) : NULL;
@@ -31,7 +32,7 @@ static bool carries(Kernel *k, TensorId s, const Read *r, const char *value)
 {
     const char *name = state_name(k, s);
     (void)r;
-    buf_line(&k->walk->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
+    buf_line(&k->walk->late, "new_%s = %s;", name, value); /* other groups of the step may still read it */
     buf_line(&gemm(k)->updates, "%s = new_%s;", name, name);
     return true;
 }
@@ -53,7 +54,7 @@ static const char *initial_state(Kernel *k, TensorId s)
     NodeId init = k->p->m->roots.data[s].init;
     for (int i = 0; init >= 0 && i < k_node(k, init)->naxes; i++)
         k->index[k_node(k, init)->axes[i]] = k->own[i];
-    k->away++;                        /* before the first step */
+    k->away++; /* before the first step */
     const char *value = state_learned(k, s);
     k->away--;
     return k_text(k, "cell_given(%s, %s, %s, (%s)(%s))", k_pointer(k, REF_TENSOR, s, k->p->compute),
@@ -74,7 +75,7 @@ static void print_states(Kernel *k)
             continue;
         bool forward = k->pr->dir == FORWARD;
         const char *name = state_name(k, s), *value = forward ? initial_state(k, s) : last_adjoint(k, s);
-        if (!forward && panel_is_product(k, k->p->m->roots.data[s].dprev))
+        if (!forward && resident_is_product(k, k->p->m->roots.data[s].dprev))
             buf_line(k->out, "%s sum_0 = %s;", k->real, value);
         else
             buf_line(k->out, "[[maybe_unused]] %s %s = %s, new_%s = %s;", k->real, name, value, name, name);
@@ -118,12 +119,13 @@ static void print_last_states(Kernel *k)
             continue;
         Dtype type = k->p->compute;
         const char *at = state_place(k, s), *to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
-        bool product = !forward && panel_is_product(k, k->p->m->roots.data[s].dprev);
+        bool product = !forward && resident_is_product(k, k->p->m->roots.data[s].dprev);
         const char *value = product ? "sum_0" : state_name(k, s);
         if (!forward)
             buf_line(k->out, "cell_store(%s + (%s), %s);", k_written(k, REF_CARRY, s, type), at, value);
         buf_line(k->out, "if (%s)", to);
-        buf_line(k->out, forward ? "    cell_store(%s + (%s), %s);" : "    cell_put(%s + (%s), %s, adds);", to, at, value);
+        buf_line(k->out, forward ? "    cell_store(%s + (%s), %s);" : "    cell_put(%s + (%s), %s, adds);",
+                 to, at, value);
     }
     k_close(k);
 }
@@ -144,7 +146,7 @@ static void put_operand(Kernel *k, const Stored *s)
     int64_t piece;
     const char *value = s->value;
     const IxExpr *e = walk_in_units(k, s->lin);
-    if (!e || !panel_piece(k->p->m, e, s->pitch, k->walk->units, gemm(k)->w->naxes, &piece))
+    if (!e || !resident_piece(k->p->m, e, s->pitch, k->walk->units, gemm(k)->w->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
     if (mutate("unput-operand"))
         return;
@@ -153,7 +155,7 @@ static void put_operand(Kernel *k, const Stored *s)
         return;
     }
     bool last = gemm(k)->w->operand_ready && !mutate("put-behind-end");
-    if (last)                         /* what is sent behind the last product may find no block */
+    if (last) /* what is sent behind the last product may find no block */
         buf_line(gemm(k)->now, "if (%s + 1 < dim_T)", k->t);
     buf_line(gemm(k)->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
 }
@@ -168,7 +170,7 @@ static void stores_next(Kernel *k, Stored *s)
 /* Of what lies in memory, other blocks of a cluster read nothing. */
 static void stores(Kernel *k, Stored *s)
 {
-    if (panel_waits_for(k, s->st))
+    if (resident_waits_for(k, s->st))
         put_operand(k, s);
     if (in_cluster(k))
         s->out = &k->walk->late;
@@ -176,7 +178,7 @@ static void stores(Kernel *k, Stored *s)
 
 static void store(Kernel *k, NodeId id, const char *value)
 {
-    panel_store(k, id, value, panel_waits_for(k, &k->pr->node[id]), NULL);
+    resident_store(k, id, value, resident_waits_for(k, &k->pr->node[id]), NULL);
 }
 
 static const char *wants(Kernel *k, NodeId id, const char *p)
@@ -191,11 +193,20 @@ static int resident(const Kernel *k)
     return 1;
 }
 
-const KernelHooks alone_hooks = {
-    .all_steps = true, .names_places = true, .resident = resident, .held = held, .ahead = panel_read_ahead,
-    .left = panel_left, .carries = carries, .stores_next = stores_next, .stores = stores,
-    .store = store, .wants = wants,
-    .leaves_out = panel_leaves_out, .group_done = step_sums_add,
+const KernelHooks head_hooks = {
+    .all_steps = true,
+    .names_places = true,
+    .resident = resident,
+    .held = held,
+    .ahead = resident_read_ahead,
+    .left = resident_left,
+    .carries = carries,
+    .stores_next = stores_next,
+    .stores = stores,
+    .store = store,
+    .wants = wants,
+    .leaves_out = resident_leaves_out,
+    .group_done = step_sums_add,
 };
 
 static bool carries_sum(const Kernel *k, TensorId *of)
@@ -206,10 +217,10 @@ static bool carries_sum(const Kernel *k, TensorId *of)
 /* The sums, where they have a place in memory. */
 static void store_sums(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
-    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || panel_sum_stays(k))
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || resident_sum_stays(k))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);
@@ -236,7 +247,7 @@ static void print_product(Kernel *k)
 /* A block's head and sequences; threads beyond them do nothing but their part of the product. */
 static void print_block_head(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units);
     buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
@@ -251,17 +262,21 @@ static void print_block_head(Kernel *k)
     buf_line(out, "const int sequence = mine ? place : 0;");
 }
 
-/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit for nothing. */
+/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit
+ * for nothing. */
 static void print_cluster_head(Kernel *k)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
     buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
-    buf_line(out, "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - 1) / tiles;",
+    buf_line(out,
+             "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - "
+             "1) / tiles;",
              heads);
     buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
-    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own);
+    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
+             w->own);
     buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
     buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
     buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
@@ -270,7 +285,7 @@ static void print_cluster_head(Kernel *k)
 
 static void open_head(Kernel *k, const char *indices)
 {
-    const Panel *w = gemm(k)->w;
+    const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     const IxExpr *none = ix_const(k->p->m, w->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
@@ -280,7 +295,7 @@ static void open_head(Kernel *k, const char *indices)
         print_block_head(k);
     buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
     buf_f(out, "%s", indices);
-    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", panel_weight(k, w),
+    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", resident_weight(k, w),
              w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
@@ -300,7 +315,7 @@ static void print_sums(Kernel *k, int groups)
 /* ---- the whole ---- */
 
 /* What no thread waits for. */
-static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+static void print_late(Kernel *k, const WalkGroup *loops, int from, int to, bool sums)
 {
     k_open(k, "if (mine)");
     for (int i = from; i < to; i++)
@@ -311,7 +326,7 @@ static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool
 }
 
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
-static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+static void print_some(Kernel *k, const WalkGroup *loops, int from, int to, bool sums)
 {
     if (in_cluster(k)) {
         k_open(k, "if (active)");
@@ -329,7 +344,7 @@ static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool
     k_close(k);
 }
 
-static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
+static void print_step(Kernel *k, const WalkGroup *loops, int n, int product)
 {
     if (product > 0)
         print_some(k, loops, 0, product, false);
@@ -356,7 +371,7 @@ static const char *name_axes(Kernel *k)
     return names.data;
 }
 
-void print_alone(Kernel *k)
+void print_head(Kernel *k)
 {
     bool forward = k->pr->dir == FORWARD;
     int n, product, reads = 0;
@@ -366,7 +381,7 @@ void print_alone(Kernel *k)
     k->walk->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
     k->walk->once_reads.len = gemm(k)->step_sums.len = 0;
     const char *indices = name_axes(k);
-    PanelLoop *loops = panel_groups(k, &n, &product);
+    WalkGroup *loops = resident_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
         reads += loops[i].ahead;
     int depth = in_cluster(k) ? cluster_depth(reads) : walk_depth(reads > 16 ? 17 : reads);

@@ -1,15 +1,15 @@
-/* panel_sums.c: sums over batch and time that a kernel which walks all steps takes along. In come the steps that such a
- * kernel walks (panel.c); out goes, for each COLUMN group, the group of the step that has all of its terms at hand, and
- * which values nobody reads but such sums. Guaranteed: a thread that walks has the terms of its own units, and asks for
- * nothing in memory that the step does not read anyway. */
-#include "panel.h"
+/* resident_sums.c: sums over batch and time that a kernel which walks all steps takes along. In come the
+ * steps that such a kernel walks (resident.c); out goes, for each COLUMN group, the group of the step that
+ * has all of its terms at hand, and which values nobody reads but such sums. Guaranteed: a thread that
+ * walks has the terms of its own units, and asks for nothing in memory that the step does not read anyway. */
+#include "resident.h"
 
 static const Node *at(const Plan *p, NodeId id)
 {
     return &p->m->nodes.data[id];
 }
 
-int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max)
+int resident_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max)
 {
     Module *m = p->m;
     Read r, self = read_itself(m, sum);
@@ -24,7 +24,13 @@ int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max
 /* ---- terms ---- */
 
 /* The group of the step that is asked about, and the axes of the sum. */
-typedef struct Terms { const Plan *p; const Program *pr; int group; const IndexId *axes; bool walks; } Terms;
+typedef struct Terms {
+    const Plan *p;
+    const Program *pr;
+    int group;
+    const IndexId *axes;
+    bool walks;
+} Terms;
 
 static bool reads_at_hand(void *of, const Read *r)
 {
@@ -66,7 +72,7 @@ static bool sums_group(Terms *x, NodeId sum)
     NodeId row;
     if (r->reduce != R_SUM || r->nbound != 2 || r->bound[0] >= IX_FIRST || r->bound[1] >= IX_FIRST)
         return false;
-    int n = panel_sum_pieces(x->p, sum, &row, pieces, 32);
+    int n = resident_sum_pieces(x->p, sum, &row, pieces, 32);
     for (int i = 0; i < n; i++)
         if (x->pr->group[pieces[i].array] != x->group)
             return false;
@@ -78,12 +84,12 @@ static bool sums_group(Terms *x, NodeId sum)
 /* ---- groups ---- */
 
 /* Does this group of the step have all terms, and does any of the sums need the walk at all? */
-static bool has_terms(const Plan *p, const Program *pr, const Panel *w, const Group *sums, int group)
+static bool has_terms(const Plan *p, const Program *pr, const ResidentWalk *w, const Group *sums, int group)
 {
     const Group *g = &pr->groups.data[group];
     Terms x = { .p = p, .pr = pr, .group = group };
     if (g->phase != PHASE_DURING || g->kind != G_MAP ||
-        panel_base(p->m, w, g->axes[g->naxes - 1]) != g->axes[g->naxes - 1])
+        resident_base(p->m, w, g->axes[g->naxes - 1]) != g->axes[g->naxes - 1])
         return false;
     for (int i = 0; i < sums->arrays.len; i++)
         if (!sums_group(&x, sums->arrays.data[i]))
@@ -111,7 +117,7 @@ static bool only_summed(const Plan *p, const Program *pr, NodeId id)
 }
 
 /* A thread of the whole chip's walk has the same unit in all its elements. */
-void panel_sums(Plan *p, Program *pr, const Panel *w)
+void resident_sums(Plan *p, Program *pr, const ResidentWalk *w)
 {
     bool any = false;
     for (int c = 0; c < pr->groups.len && PANEL_THREADS % w->own == 0; c++) {
@@ -125,7 +131,7 @@ void panel_sums(Plan *p, Program *pr, const Panel *w)
     }
     if (!any)
         return;
-    gemm_walks(pr)->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
+    resident_walks(pr)->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
     for (NodeId id = 0; id < p->n_nodes; id++)
-        gemm_walks(pr)->summed[id] = only_summed(p, pr, id);
+        resident_walks(pr)->summed[id] = only_summed(p, pr, id);
 }

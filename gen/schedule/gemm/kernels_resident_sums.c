@@ -1,13 +1,14 @@
-/* kernels_panel_sums.c: CUDA text of sums over batch and time in a kernel that walks all steps of schedule gemm. In come
- * the COLUMN groups whose terms a step has at hand (panel_sums.c); out go a local for each sum, which a thread adds to at
- * every step for its own unit, and what stores it behind the last: a row of partial sums for each sequence. What adds
- * the rows is the second kernel of the group (kernels_column.c). */
+/* kernels_resident_sums.c: CUDA text of sums over batch and time in a kernel that walks all steps of
+ * schedule gemm. In come the COLUMN groups whose terms a step has at hand (resident_sums.c); out go a local
+ * for each sum, which a thread adds to at every step for its own unit, and what stores it behind the last:
+ * a row of partial sums for each sequence. What adds the rows is the second kernel of the group
+ * (kernels_column.c). */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
-#include "gemm_kernels.h"
-#include "panel.h"
+#include "kernels_resident.h"
+#include "resident.h"
 
 /* The local that has a term's sum already, for another param; or NULL. */
 static const char *sum_of(const Kernel *k, const char *term)
@@ -20,10 +21,14 @@ static const char *sum_of(const Kernel *k, const char *term)
     return NULL;
 }
 
-static void add(Kernel *k, const Group *sums, int number, NodeId named, const char *term, const IxExpr *column)
+static void add(Kernel *k, const Group *sums, int number, NodeId named, const char *term,
+                const IxExpr *column)
 {
-    StepSum s = { .name = sum_of(k, term), .term = term, .group = gemm(k)->group,
-                  .buffer = sums->partial, .number = number };
+    StepSum s = { .name = sum_of(k, term),
+                  .term = term,
+                  .group = gemm(k)->group,
+                  .buffer = sums->partial,
+                  .number = number };
     s.columns = k_poly(k, array_elements(k->p->m, sums->arrays.data[number]));
     s.column = ix_text(&k->printer, column);
     s.shares = s.name;
@@ -64,7 +69,7 @@ static void add_sum(Kernel *k, const Group *sums, int number)
 {
     Piece pieces[32];
     NodeId row;
-    int n = panel_sum_pieces(k->p, sums->arrays.data[number], &row, pieces, 32);
+    int n = resident_sum_pieces(k->p, sums->arrays.data[number], &row, pieces, 32);
     if (n)
         add_pieces(k, sums, number, row, pieces, n);
     else
@@ -107,7 +112,7 @@ void step_sums_store(Kernel *k, int group, const char *before)
         if (s->group != group)
             continue;
         const char *row = s->number ? k_text(k, "(%d * dim_B + b)", s->number) : "b";
-        buf_line(k->out, "%s[%s * %s + %s] = %s%s;", k_written(k, REF_BUFFER, s->buffer, k->p->compute), row, s->columns,
-                 k_bare(k, s->column), before, s->name);
+        buf_line(k->out, "%s[%s * %s + %s] = %s%s;", k_written(k, REF_BUFFER, s->buffer, k->p->compute), row,
+                 s->columns, k_bare(k, s->column), before, s->name);
     }
 }

@@ -1,13 +1,13 @@
-/* gemm_forms.h: grids, shared memory and conditions of the kernels that walk all steps with the weights on
- * chip (gemm_forms.c). */
-#ifndef CELLC_GEMM_FORMS_H
-#define CELLC_GEMM_FORMS_H
+/* resident_forms.h: grids, shared memory and conditions of the kernels that walk all steps with the weights
+ * on chip (resident_forms.c). */
+#ifndef CELLC_RESIDENT_FORMS_H
+#define CELLC_RESIDENT_FORMS_H
 
-#include "panel.h"
+#include "resident.h"
 #include "plan/forms.h"
 
 /* The kernels that a direction has, in order of preference. Where none is taken, kernels go step by step. */
-void gemm_forms(const Plan *p, const Program *pr, FormList *out);
+void resident_forms(const Plan *p, const Program *pr, FormList *out);
 /* The blocks of a walk by columns: each has COLUMNS_UNITS of these units of one sequence. */
 const Formula *columns_grid(Module *m, const Poly *units);
 

@@ -1,10 +1,10 @@
-/* panel_several.c: steps of schedule gemm with several products, which one kernel walks (panel.c). In comes a
- * planned program whose steps are products with params and what is pointwise; out goes a Panel with a part
- * for each product, or which term of the step forbids it. What the step is pointwise over need not be the
- * same everywhere (a Mogrifier's input and its state): of each of these spaces a block has the same number of
- * units. Guaranteed: what a block reads of another block is some product's operand, which a group of the
- * step makes before the product, or made in the step before. */
-#include "panel.h"
+/* resident_several.c: steps of schedule gemm with several products, which one kernel walks (resident.c). In
+ * comes a planned program whose steps are products with params and what is pointwise; out goes a
+ * ResidentWalk with a part for each product, or which term of the step forbids it. What the step is
+ * pointwise over need not be the same everywhere (a Mogrifier's input and its state): of each of these
+ * spaces a block has the same number of units. Guaranteed: what a block reads of another block is some
+ * product's operand, which a group of the step makes before the product, or made in the step before. */
+#include "resident.h"
 
 /* Products of a step; the text of each is in the kernel. */
 enum { MOST_PARTS = 24, MOST_SPACES = 8, MOST_TIMES = 8 };
@@ -27,11 +27,11 @@ static const Node *sum_of(const Plan *p, const Group *product)
 /* ---- spaces ---- */
 
 /* Of the group itself: the axis of what is pointwise, or the units of a product's rows. */
-static const Poly *group_space(Module *m, const Program *pr, const Panel *w, int group)
+static const Poly *group_space(Module *m, const Program *pr, const ResidentWalk *w, int group)
 {
     const Group *g = &pr->groups.data[group];
     if (in_step(g, G_MAP))
-        return g->naxes == 1 ? panel_base(m, w, g->axes[0]) : NULL;
+        return g->naxes == 1 ? resident_base(m, w, g->axes[0]) : NULL;
     for (int i = 0; i < w->nparts; i++)
         if (w->parts[i]->product == g)
             return w->parts[i]->units;
@@ -45,7 +45,7 @@ static bool makes(const Program *pr, NodeId made, NodeId id)
     return made == id || (b->home != HOME_NONE && a->home == b->home && a->slot == b->slot);
 }
 
-const Poly *panel_space(const Plan *p, const Program *pr, const Panel *w, NodeId id)
+const Poly *resident_space(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId id)
 {
     const Poly *space = NULL;
     if (pr->group[id] >= 0)
@@ -62,13 +62,13 @@ const Poly *panel_space(const Plan *p, const Program *pr, const Panel *w, NodeId
 }
 
 /* Axes that are some pieces of others are spaces no more. */
-static void find_bases(Module *m, Panel *w)
+static void find_bases(Module *m, ResidentWalk *w)
 {
     int n = 0;
     bool whole[MOST_SPACES] = { false };
     for (int i = 0; i < w->nspaces; i++)
         for (int k = 0; k < w->nspaces; k++) {
-            int64_t pieces = panel_times(m, w->spaces[i], w->spaces[k]);
+            int64_t pieces = resident_times(m, w->spaces[i], w->spaces[k]);
             whole[i] |= pieces > 1 && pieces <= MOST_TIMES;
         }
     for (int i = 0; i < w->nspaces; i++)
@@ -77,7 +77,7 @@ static void find_bases(Module *m, Panel *w)
     w->nspaces = n;
 }
 
-static bool add_space(const Plan *p, Panel *w, const Poly *space)
+static bool add_space(const Plan *p, ResidentWalk *w, const Poly *space)
 {
     for (int i = 0; i < w->nspaces; i++)
         if (w->spaces[i] == space)
@@ -104,19 +104,19 @@ static bool reads_product(const Plan *p, const Group *g, NodeId id)
 }
 
 /* Of the groups that read the product, or, where none does, any that its rows are pieces of. */
-static const Poly *space_of_rows(const Plan *p, const Program *pr, const Panel *w, NodeId id)
+static const Poly *space_of_rows(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId id)
 {
     const Poly *space = NULL;
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
         if (!in_step(g, G_MAP) || !reads_product(p, g, id))
             continue;
-        if (space && space != panel_base(p->m, w, g->axes[0]))
+        if (space && space != resident_base(p->m, w, g->axes[0]))
             return NULL;
-        space = panel_base(p->m, w, g->axes[0]);
+        space = resident_base(p->m, w, g->axes[0]);
     }
     for (int i = 0; i < w->nspaces && !space; i++) {
-        int64_t pieces = panel_times(p->m, array_elements(p->m, id), w->spaces[i]);
+        int64_t pieces = resident_times(p->m, array_elements(p->m, id), w->spaces[i]);
         space = pieces >= 1 && pieces <= MOST_TIMES ? w->spaces[i] : NULL;
     }
     return space;
@@ -132,7 +132,7 @@ static NodeId next_of(const Plan *p, const Program *pr, NodeId operand)
     return next < 0 || pr->group[next] >= 0 ? next : plan_named(p, next);
 }
 
-int panel_maker(const Plan *p, const Program *pr, const Panel *part)
+int resident_maker(const Plan *p, const Program *pr, const ResidentWalk *part)
 {
     int n = 0, last = -1;
     NodeId state = part->operand_ready ? next_of(p, pr, part->operand) : -1;
@@ -148,7 +148,7 @@ int panel_maker(const Plan *p, const Program *pr, const Panel *part)
     return last;
 }
 
-int panel_place(const Program *pr, const Panel *part)
+int resident_place(const Program *pr, const ResidentWalk *part)
 {
     int n = 0;
     for (const Group *g = pr->groups.data; g < part->product; g++)
@@ -158,11 +158,11 @@ int panel_place(const Program *pr, const Panel *part)
 
 /* A product reads what a group before it made, or the state of the step before; what is pointwise reads an
  * adjoint that is a product, of the step behind, before that is made again. */
-static bool in_order(const Plan *p, const Program *pr, const Panel *part)
+static bool in_order(const Plan *p, const Program *pr, const ResidentWalk *part)
 {
     TensorId of;
     NodeId id = part->product->arrays.data[0];
-    int at_product = panel_place(pr, part), maker = panel_maker(p, pr, part);
+    int at_product = resident_place(pr, part), maker = resident_maker(p, pr, part);
     bool carried = root_kind(p->m, id, &of) == ROOT_DPREV;
     for (int i = (int)(part->product - pr->groups.data); i < pr->groups.len && carried; i++)
         if (in_step(&pr->groups.data[i], G_MAP) && reads_product(p, &pr->groups.data[i], id))
@@ -172,7 +172,7 @@ static bool in_order(const Plan *p, const Program *pr, const Panel *part)
     return maker >= 0 && maker < at_product;
 }
 
-static bool same_weights(const Panel *a, const Panel *b)
+static bool same_weights(const ResidentWalk *a, const ResidentWalk *b)
 {
     return a->weight.is_tensor == b->weight.is_tensor && a->weight.id == b->weight.id && !a->weight.step &&
            !b->weight.step && a->weight_offset == b->weight_offset && a->row_stride == b->row_stride &&
@@ -180,46 +180,46 @@ static bool same_weights(const Panel *a, const Panel *b)
            a->inner == b->inner && a->outer == b->outer;
 }
 
-static const Poly *space_of_operand(const Plan *p, const Program *pr, const Panel *w, NodeId operand)
+static const Poly *space_of_operand(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId operand)
 {
-    if (panel_made_before(p, operand))
-        return next_of(p, pr, operand) < 0 ? NULL : panel_space(p, pr, w, next_of(p, pr, operand));
-    return panel_space(p, pr, w, operand);
+    if (resident_made_before(p, operand))
+        return next_of(p, pr, operand) < 0 ? NULL : resident_space(p, pr, w, next_of(p, pr, operand));
+    return resident_space(p, pr, w, operand);
 }
 
 /* NULL, or why the product's rows or terms are not those of units. */
-static const Reason *take_part(const Plan *p, const Program *pr, Panel *w, Panel *part)
+static const Reason *take_part(const Plan *p, const Program *pr, ResidentWalk *w, ResidentWalk *part)
 {
     Module *m = p->m;
     const Gemm *g = &part->product->gemm;
     const Node *sum = sum_of(p, part->product);
     NodeId id = part->product->arrays.data[0];
-    const GemmSide *vector = panel_is_weight(p, pr, &g->a.read) ? &g->b : &g->a;
+    const GemmSide *vector = resident_is_weight(p, pr, &g->a.read) ? &g->b : &g->a;
     part->heads = poly_const(m, 1);
     part->naxes = 1;
     part->units = space_of_rows(p, pr, w, id);
     if (!part->units)
         return reason_of(m, sum, "what is computed of %s in a step is over different axes",
-                         panel_value_name(p, id));
+                         resident_value_name(p, id));
     part->k_units = vector->read.is_tensor ? NULL : space_of_operand(p, pr, w, vector->read.id);
     if (!part->k_units)
         return reason_of(m, sum,
                          "the vector of its product for %s is not made in the step over the axis of "
                          "one of its pieces",
-                         panel_value_name(p, id));
-    if (!panel_takes_product(p, pr, part))
+                         resident_value_name(p, id));
+    if (!resident_takes_product(p, pr, part))
         return reason_of(m, sum,
                          "its product for %s is not of a param, as it is stored, and one vector for each "
                          "sequence whose rows and terms are some times as many as the units of a step",
-                         panel_value_name(p, id));
-    part->operand_ready = panel_made_before(p, part->operand);
+                         resident_value_name(p, id));
+    part->operand_ready = resident_made_before(p, part->operand);
     if (!in_order(p, pr, part))
         return reason_of(m, sum, "the vector of its product for %s is made behind it in a step",
-                         panel_value_name(p, id));
+                         resident_value_name(p, id));
     return NULL;
 }
 
-static const Reason *take_groups(const Plan *p, const Program *pr, Panel *w)
+static const Reason *take_groups(const Plan *p, const Program *pr, ResidentWalk *w)
 {
     Module *m = p->m;
     for (int i = 0; i < pr->groups.len; i++) {
@@ -227,21 +227,22 @@ static const Reason *take_groups(const Plan *p, const Program *pr, Panel *w)
         if (g->phase != PHASE_DURING)
             continue;
         if (g->kind != G_MAP && g->kind != G_GEMM)
-            return panel_beside(p, g);
+            return resident_beside(p, g);
         const Node *a = at(p, g->arrays.data[0]);
         if (g->kind == G_GEMM && (g->arrays.len != 1 || (g->need.len > 0 && !g->always)))
             return reason_of(m, sum_of(p, g),
                              "one of its products is for gradients that are not always asked for");
         if (g->kind == G_MAP && g->naxes != 1)
             return reason_of(m, a, "it has several products, and %s has %s",
-                             panel_value_name(p, g->arrays.data[0]), g->naxes ? "axes of heads" : "no axis");
+                             resident_value_name(p, g->arrays.data[0]),
+                             g->naxes ? "axes of heads" : "no axis");
         if (g->kind == G_MAP && !add_space(p, w, g->axes[0]))
             return reason_of(m, a, "its step is pointwise over more than %d different axes", MOST_SPACES);
         if (g->kind == G_GEMM && w->nparts == MOST_PARTS)
             return reason_of(m, sum_of(p, g), "its step has more than %d products", MOST_PARTS);
         if (g->kind == G_GEMM) {
-            Panel *part = arena_alloc(m->arena, sizeof *part);
-            *part = (Panel){ .product = g, .number = w->nparts };
+            ResidentWalk *part = arena_alloc(m->arena, sizeof *part);
+            *part = (ResidentWalk){ .product = g, .number = w->nparts };
             w->parts[w->nparts++] = part;
         }
     }
@@ -250,7 +251,7 @@ static const Reason *take_groups(const Plan *p, const Program *pr, Panel *w)
 }
 
 /* Rows of units, times pieces of k, of all weights that differ. */
-static int all_pieces(const Panel *w)
+static int all_pieces(const ResidentWalk *w)
 {
     int all = 0;
     for (int i = 0; i < w->nparts; i++)
@@ -258,9 +259,9 @@ static int all_pieces(const Panel *w)
     return all;
 }
 
-/* All parts have as many units in a block. What has as many pieces of k as a cluster has blocks, or some times
- * as many, is divided among these; of a vector that is one piece each block reads all. */
-static void divide(const Plan *p, Panel *w)
+/* All parts have as many units in a block. What has as many pieces of k as a cluster has blocks, or some
+ * times as many, is divided among these; of a vector that is one piece each block reads all. */
+static void divide(const Plan *p, ResidentWalk *w)
 {
     enum { LARGE = 16, SMALL = 8, MOST_PIECES = 6 };
     w->own = all_pieces(w) <= (p->dtype == DT_F32 ? MOST_PIECES / 2 : MOST_PIECES) ? LARGE : SMALL;
@@ -268,20 +269,20 @@ static void divide(const Plan *p, Panel *w)
     w->batch = PANEL_TURN;
     int posts = 0;
     for (int i = 0; i < w->nparts; i++) {
-        int split = panel_split(p, w->parts[i]);
+        int split = resident_split(p, w->parts[i]);
         w->split = split > w->split ? split : w->split;
     }
     for (int i = 0; i < w->nparts; i++) {
-        Panel *part = w->parts[i];
+        ResidentWalk *part = w->parts[i];
         part->own = w->own;
         part->split = part->inner % w->split == 0 ? w->split : 1;
         part->batch = w->batch;
         part->first_post = posts;
-        posts += panel_posts(part);
+        posts += resident_posts(part);
     }
 }
 
-static const Reason *take(Plan *p, Program *pr, Panel *w)
+static const Reason *take(Plan *p, Program *pr, ResidentWalk *w)
 {
     const Reason *why = take_groups(p, pr, w);
     /* the space of a product's rows is asked for by those of other products */
@@ -291,18 +292,18 @@ static const Reason *take(Plan *p, Program *pr, Panel *w)
         why = take_part(p, pr, w, w->parts[i]);
     for (int i = 0; i < pr->groups.len && !why; i++) {
         const Group *g = &pr->groups.data[i];
-        if (in_step(g, G_MAP) && !panel_takes_map(p, pr, w, g))
+        if (in_step(g, G_MAP) && !resident_takes_map(p, pr, w, g))
             why = reason_of(p->m, at(p, g->arrays.data[0]),
                             "%s of a step has, or reads, other elements than its own unit's",
-                            panel_value_name(p, g->arrays.data[0]));
+                            resident_value_name(p, g->arrays.data[0]));
     }
     return why;
 }
 
-Panel *panel_several(Plan *p, Program *pr, const Reason **why)
+ResidentWalk *resident_several(Plan *p, Program *pr, const Reason **why)
 {
-    Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .naxes = 1, .heads = poly_const(p->m, 1) };
+    ResidentWalk *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (ResidentWalk){ .naxes = 1, .heads = poly_const(p->m, 1) };
     w->parts = arena_alloc(p->m->arena, sizeof *w->parts * MOST_PARTS);
     *why = take(p, pr, w);
     if (*why)

@@ -1,7 +1,7 @@
-/* gemm_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on
- * chip: a panel in each of many blocks, a head in a block or a cluster, columns of a sequence in blocks. In:
- * what panel.c and columns.c found. Out: formulas over the sizes of a call and the device. */
-#include "gemm_forms.h"
+/* resident_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights
+ * on chip: a panel in each of many blocks, a head in a block or a cluster, columns of a sequence in blocks.
+ * In: what resident.c and resident_columns.c found. Out: formulas over the sizes of a call and the device. */
+#include "resident_forms.h"
 
 /* `times` for each `each` of p, or part of it. */
 static const Formula *times(Module *m, const Poly *p, int each, int64_t times)
@@ -32,7 +32,7 @@ static bool narrow_storage(const Plan *p)
 /* ---- a panel in each block ---- */
 
 /* Blocks for the units of each space. */
-static const Formula *panel_grid(Module *m, const Panel *w)
+static const Formula *grid_blocks(Module *m, const ResidentWalk *w)
 {
     const Formula *clusters = form_blocks(m, w->units, w->own * w->split);
     for (int i = 1; i < w->nspaces; i++)
@@ -43,20 +43,20 @@ static const Formula *panel_grid(Module *m, const Panel *w)
 /* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of
  * so many blocks along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a
  * cluster's blocks, and the sums. */
-static int panel_tiles(const Panel *w)
+static int grid_tiles(const ResidentWalk *w)
 {
     return w->outer * w->own * w->split / 8;
 }
 
-static int panel_slices(const Panel *w)
+static int grid_slices(const ResidentWalk *w)
 {
     return w->inner % w->split ? w->split : 1;
 }
 
-static const Formula *weight_bytes(const Plan *p, const Panel *w, int keep)
+static const Formula *weight_bytes(const Plan *p, const ResidentWalk *w, int keep)
 {
     Module *m = p->m;
-    int tiles = panel_tiles(w), slices = panel_slices(w), pieces = w->inner * slices / w->split;
+    int tiles = grid_tiles(w), slices = grid_slices(w), pieces = w->inner * slices / w->split;
     int tile = 8 * 256 * (p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
     int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8;
     int most = keep / (halves * halves) / ahead;
@@ -69,24 +69,24 @@ static const Formula *weight_bytes(const Plan *p, const Panel *w, int keep)
     return weights;
 }
 
-static const Formula *panel_bytes(const Plan *p, const Panel *w)
+static const Formula *grid_bytes(const Plan *p, const ResidentWalk *w)
 {
     Module *m = p->m;
     int shares = 0, rows = 0;
     const Formula *weights = NULL;
-    for (int i = 0; i < panel_products(w); i++) {
-        const Panel *part = panel_part(w, i);
+    for (int i = 0; i < resident_products(w); i++) {
+        const ResidentWalk *part = resident_part(w, i);
         int own = PANEL_TURN * part->outer * part->own * 4;
-        int warps = 8 * panel_tiles(part) * 8 * part->batch * 4;
-        const Formula *own_weights = weight_bytes(p, part, panel_keep(w));
+        int warps = 8 * grid_tiles(part) * 8 * part->batch * 4;
+        const Formula *own_weights = weight_bytes(p, part, resident_keep(w));
         shares = warps > shares ? warps : shares;
         rows += own;
         if (w->nparts && part->weights < i)
             continue;
         weights = weights ? formula(m, F_ADD, weights, own_weights) : own_weights;
     }
-    for (int i = 0; i < panel_products(w); i++) {
-        const Panel *part = panel_part(w, i);
+    for (int i = 0; i < resident_products(w); i++) {
+        const ResidentWalk *part = resident_part(w, i);
         if (part->split == 1)
             continue;
         shares += 2 * w->split * part->outer * part->own * 4 * part->batch + 2 * 16;
@@ -96,10 +96,10 @@ static const Formula *panel_bytes(const Plan *p, const Panel *w)
 }
 
 /* The device holds all blocks at once and the batch is small, but not too small for it. */
-static const Formula *panel_fits(const Plan *p, const Panel *w)
+static const Formula *grid_fits(const Plan *p, const ResidentWalk *w)
 {
     Module *m = p->m;
-    const Formula *fits = formula(m, F_LE, panel_grid(m, w), formula_resident(m, w->kernel));
+    const Formula *fits = formula(m, F_LE, grid_blocks(m, w), formula_resident(m, w->kernel));
     int most = narrow_storage(p) ? PANEL_BATCH_NARROW : PANEL_BATCH;
     fits = formula_and(m, fits, at_most(m, poly_dim(m, ATOM_B), most));
     if (w->batch > PANEL_TURN)
@@ -111,7 +111,7 @@ static const Formula *panel_fits(const Plan *p, const Panel *w)
 
 /* A block for each head of so many sequences that all multiprocessors have one, as far as its threads
  * suffice. */
-static const Formula *head_grid(Module *m, const Panel *w)
+static const Formula *head_grid(Module *m, const ResidentWalk *w)
 {
     const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
@@ -123,7 +123,7 @@ static const Formula *head_grid(Module *m, const Panel *w)
 
 /* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the
  * operand of 8 sequences, and their sums, as often as k is divided (parts). */
-static const Formula *head_bytes_tiles(Module *m, const Panel *w)
+static const Formula *head_bytes_tiles(Module *m, const ResidentWalk *w)
 {
     const Formula *rows = times(m, w->units, 16, w->outer), *depth = times(m, w->units, 32, w->inner);
     const Formula *param = formula_with(m, F_MUL, formula(m, F_MUL, rows, depth), 1024);
@@ -136,25 +136,25 @@ static const Formula *head_bytes_tiles(Module *m, const Panel *w)
 }
 
 /* The same in the type of the arithmetic; each of the three begins at a multiple of 16 bytes. */
-static const Formula *head_bytes_real(const Plan *p, const Panel *w)
+static const Formula *head_bytes_real(const Plan *p, const ResidentWalk *w)
 {
     Module *m = p->m;
     const Formula *depth = times(m, w->units, 1, w->inner), *rows = times(m, w->units, 1, w->outer);
     const Formula *read = formula(m, F_MUL, depth, formula_with(m, F_ADD, rows, 8));
     const Formula *parts = between(m, formula(m, F_DIV, formula_const(m, HEAD_THREADS), rows), 1, 8);
     const Formula *sums = formula(m, F_MUL, parts, formula_with(m, F_MUL, rows, 8));
-    const Formula *numbers = formula_with(m, F_MUL, formula(m, F_ADD, read, sums),
-                                          p->compute == DT_F64 ? 8 : 4);
+    const Formula *numbers =
+        formula_with(m, F_MUL, formula(m, F_ADD, read, sums), p->compute == DT_F64 ? 8 : 4);
     return formula_with(m, F_ADD, numbers, 48);
 }
 
-static const Formula *head_bytes(const Plan *p, const Panel *w)
+static const Formula *head_bytes(const Plan *p, const ResidentWalk *w)
 {
     return narrow_storage(p) ? head_bytes_tiles(p->m, w) : head_bytes_real(p, w);
 }
 
 /* A block has a thread for each unit, and room for the head. */
-static const Formula *head_fits(Module *m, const Panel *w)
+static const Formula *head_fits(Module *m, const ResidentWalk *w)
 {
     const Formula *room = formula(m, F_LE, formula_const(m, 1), formula_resident(m, w->kernel));
     return formula_and(m, at_most(m, w->units, HEAD_THREADS), room);
@@ -163,7 +163,7 @@ static const Formula *head_fits(Module *m, const Panel *w)
 /* ---- a head in a cluster ---- */
 
 /* A cluster for each head of so many sequences that all clusters which the device holds have work. */
-static const Formula *cluster_grid(Module *m, const Panel *w)
+static const Formula *cluster_grid(Module *m, const ResidentWalk *w)
 {
     const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
     const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS);
@@ -174,14 +174,14 @@ static const Formula *cluster_grid(Module *m, const Panel *w)
 
 /* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two
  * inboxes. */
-static const Formula *cluster_bytes(Module *m, const Panel *w)
+static const Formula *cluster_bytes(Module *m, const ResidentWalk *w)
 {
     return formula_with(m, F_ADD, times(m, w->units, 32, w->inner * 2 * HEAD_BATCH * 64),
                         CLUSTER_PARTS * HEAD_BATCH * (w->outer * w->own + 4) * 4 + 2 * 16);
 }
 
 /* A cluster has room for the head, the device for a cluster, and the batch is small. */
-static const Formula *cluster_fits(Module *m, const Panel *w)
+static const Formula *cluster_fits(Module *m, const ResidentWalk *w)
 {
     const Formula *room = formula(m, F_LE, formula_const(m, CLUSTER_BLOCKS), formula_resident(m, w->kernel));
     const Formula *fits = formula_and(m, at_most(m, w->units, CLUSTER_BLOCKS * w->own), room);
@@ -189,14 +189,14 @@ static const Formula *cluster_fits(Module *m, const Panel *w)
 }
 
 /* Of several heads each takes a cluster, which a block would do. */
-static bool cluster_may_pay(const Panel *w)
+static bool cluster_may_pay(const ResidentWalk *w)
 {
     return w->heads->is_const && w->heads->value == 1;
 }
 
 /* A cluster is faster than a block that has room for the head too: a block's step grows with the units
  * squared. Only while the device holds all clusters at once, of up to 8 sequences each. */
-static const Formula *cluster_pays(Module *m, const Panel *w)
+static const Formula *cluster_pays(Module *m, const ResidentWalk *w)
 {
     const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS / HEAD_BATCH);
     const Formula *large = formula(m, F_LE, formula_const(m, CLUSTER_UNITS), formula_size(m, w->units));
@@ -212,7 +212,7 @@ const Formula *columns_grid(Module *m, const Poly *units)
 
 /* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in
  * registers, barriers, and what sums of columns over the block's warps take. */
-static const Formula *columns_bytes(Module *m, const Panel *w)
+static const Formula *columns_bytes(Module *m, const ResidentWalk *w)
 {
     enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
     return formula_with(m, F_ADD, times(m, w->units, COLUMNS_UNITS, WEIGHTS),
@@ -221,7 +221,7 @@ static const Formula *columns_bytes(Module *m, const Panel *w)
 }
 
 /* The device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes. */
-static const Formula *columns_fit(Module *m, const Panel *w)
+static const Formula *columns_fit(Module *m, const ResidentWalk *w)
 {
     const Formula *fit = formula(m, F_LE, columns_grid(m, w->units), formula_resident(m, w->kernel));
     fit = formula_and(m, fit, at_most(m, w->units, COLUMNS_UNITS * COLUMNS_PIECES));
@@ -231,7 +231,7 @@ static const Formula *columns_fit(Module *m, const Panel *w)
 
 /* ---- in order ---- */
 
-static Form form_of(const Panel *w, const char *words, const Formula *when, const Formula *grid,
+static Form form_of(const ResidentWalk *w, const char *words, const Formula *when, const Formula *grid,
                     const Formula *bytes, int threads)
 {
     return (Form){ .kernel = w->kernel,
@@ -244,7 +244,7 @@ static Form form_of(const Panel *w, const char *words, const Formula *when, cons
                    .posts_buffer = w->posts };
 }
 
-static void add_head(const Plan *p, const Panel *w, FormList *out)
+static void add_head(const Plan *p, const ResidentWalk *w, FormList *out)
 {
     Form f = form_of(w, "a block for each head", head_fits(p->m, w), head_grid(p->m, w), head_bytes(p, w),
                      HEAD_THREADS);
@@ -252,7 +252,7 @@ static void add_head(const Plan *p, const Panel *w, FormList *out)
     vec_push(p->m->arena, out, f);
 }
 
-static void add_cluster(const Plan *p, const Panel *w, const Formula *when, FormList *out)
+static void add_cluster(const Plan *p, const ResidentWalk *w, const Formula *when, FormList *out)
 {
     Form f = form_of(w, "a cluster for each head", when, cluster_grid(p->m, w), cluster_bytes(p->m, w),
                      CLUSTER_THREADS);
@@ -261,16 +261,16 @@ static void add_cluster(const Plan *p, const Panel *w, const Formula *when, Form
     vec_push(p->m->arena, out, f);
 }
 
-static void add_panel(const Plan *p, const Panel *w, const char *words, FormList *out)
+static void add_panel(const Plan *p, const ResidentWalk *w, const char *words, FormList *out)
 {
-    Form f = form_of(w, words, panel_fits(p, w), panel_grid(p->m, w), panel_bytes(p, w), PANEL_THREADS);
+    Form f = form_of(w, words, grid_fits(p, w), grid_blocks(p->m, w), grid_bytes(p, w), PANEL_THREADS);
     f.cluster = w->split;
     f.cooperative = 1;
-    f.posts = poly_const(p->m, panel_posts(w));
+    f.posts = poly_const(p->m, resident_posts(w));
     vec_push(p->m->arena, out, f);
 }
 
-static void add_columns(const Plan *p, const Panel *w, FormList *out)
+static void add_columns(const Plan *p, const ResidentWalk *w, FormList *out)
 {
     Form f = form_of(w, "blocks of some units of one sequence each", columns_fit(p->m, w),
                      columns_grid(p->m, w->units), columns_bytes(p->m, w), COLUMNS_THREADS);
@@ -279,9 +279,9 @@ static void add_columns(const Plan *p, const Panel *w, FormList *out)
     vec_push(p->m->arena, out, f);
 }
 
-void gemm_forms(const Plan *p, const Program *pr, FormList *out)
+void resident_forms(const Plan *p, const Program *pr, FormList *out)
 {
-    const GemmWalks *w = gemm_walks(pr);
+    const ResidentWalks *w = resident_walks(pr);
     if (w->columns) {
         add_columns(p, w->columns, out);
         return;

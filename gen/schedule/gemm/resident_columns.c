@@ -1,24 +1,32 @@
-/* columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence each, where a sequence has
- * many columns of the product (slots that share their weights). In comes a planned program; out goes, where the steps allow
- * it, a Panel: the param of every step's product stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel
- * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk. So do sums of each column over
- * sequences, steps and units whose terms it has at hand.
- * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
+/* resident_columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence
+ * each, where a sequence has many columns of the product (slots that share their weights). In comes a
+ * planned program; out goes, where the steps allow it, a ResidentWalk: the param of every step's product
+ * stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel of what is pointwise and of
+ * the sums over columns (plan_apart.c) becomes part of the walk. So do sums of each column over sequences,
+ * steps and units whose terms it has at hand.
+ * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of
+ * kernels beside it. */
 #include "base/mutate.h"
 #include "ir/marks.h"
-#include "gemm_forms.h"
-#include "panel.h"
+#include "resident_forms.h"
+#include "resident.h"
 #include "plan/plan_pass.h"
 
 /* The values that are asked about, which axes a column and a unit are there, and the values that were looked
  * into. */
-typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; Marks *arrays; } Own;
+typedef struct Own {
+    const Plan *p;
+    const Program *pr;
+    const ResidentWalk *w;
+    IndexId column, unit;
+    Marks *arrays;
+} Own;
 
 static bool is_own(const Own *o, const Read *r)
 {
     IndexId column, unit;
-    return r->nmap == 2 && ix_is_index(r->map[0], &column) && ix_is_index(r->map[1], &unit) && column == o->column &&
-           unit == o->unit;
+    return r->nmap == 2 && ix_is_index(r->map[0], &column) && ix_is_index(r->map[1], &unit) &&
+           column == o->column && unit == o->unit;
 }
 
 /* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
@@ -32,7 +40,8 @@ static bool finds(void *of, const Read *r)
         switch (m->tensors.data[r->id].kind) {
         case T_STATE: return o->pr->dir == BACKWARD;
         case T_DNEXT:
-            return m->roots.data[m->tensors.data[r->id].of].dprev == o->w->product->arrays.data[0] && is_own(o, r);
+            return m->roots.data[m->tensors.data[r->id].of].dprev == o->w->product->arrays.data[0] &&
+                   is_own(o, r);
         case T_DINIT: return false;
         default: return true;
         }
@@ -53,7 +62,7 @@ static bool finds(void *of, const Read *r)
 }
 
 /* Elements, sums of them over the columns, and what is left of a unit. */
-static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
+static bool takes_group(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
     const Group *g = w->group;
     if (g->naxes != 1 || g->along != 1 || !g->batched || (g->need.len && !g->always) || g->past)
@@ -77,13 +86,13 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
 }
 
 /* The weight on one side, all columns of all sequences on the other, both in the storage type. */
-static bool takes_product(const Plan *p, const Program *pr, Panel *w)
+static bool takes_product(const Plan *p, const Program *pr, ResidentWalk *w)
 {
     Module *m = p->m;
     const Gemm *g = &w->product->gemm;
-    bool left = panel_is_weight(p, pr, &g->a.read);
+    bool left = resident_is_weight(p, pr, &g->a.read);
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
-    if ((g->batch && !poly_is_one(g->batch)) || !panel_is_weight(p, pr, &weight->read) ||
+    if ((g->batch && !poly_is_one(g->batch)) || !resident_is_weight(p, pr, &weight->read) ||
         vector->read.is_tensor)
         return false;
     w->weight = weight->read;
@@ -96,13 +105,13 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
     const Storage *x = plan_storage(p, pr, &vector->read);
     return rows == w->units && g->k == w->units && columns == poly_mul(m, w->columns, poly_dim(m, ATOM_B)) &&
            apart == w->units && poly_is_one(along) && poly_is_one(left ? g->c.row : g->c.col) &&
-           (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 && vector->offset->nterms == 0 &&
-           x->batched && x->timed && x->dtype == p->dtype && !x->pitch && !x->alias_offset &&
-           (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
+           (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 &&
+           vector->offset->nterms == 0 && x->batched && x->timed && x->dtype == p->dtype && !x->pitch &&
+           !x->alias_offset && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
 }
 
 /* The cell's one state, of columns and units; -1: it has another. */
-static TensorId state_of(const Plan *p, const Panel *w)
+static TensorId state_of(const Plan *p, const ResidentWalk *w)
 {
     TensorId found = -1;
     for (TensorId t = 0; t < p->m->tensors.len; t++) {
@@ -116,9 +125,9 @@ static TensorId state_of(const Plan *p, const Panel *w)
     return found;
 }
 
-/* Is the operand what the walk makes, a copy of the state or, in backward, an array of the group, and does nobody else read
- * the product? */
-static bool stays_inside(const Plan *p, const Program *pr, const Panel *w)
+/* Is the operand what the walk makes, a copy of the state or, in backward, an array of the group, and does
+ * nobody else read the product? */
+static bool stays_inside(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
     NodeId product = w->product->arrays.data[0];
     const Storage *st = &pr->node[product];
@@ -129,28 +138,29 @@ static bool stays_inside(const Plan *p, const Program *pr, const Panel *w)
                &pr->groups.data[pr->group[w->operand]] == w->group && at(p, w->operand)->naxes == 2 &&
                pr->node[w->operand].home != HOME_NONE;
     const Buffer *kept = st->home == HOME_WORKSPACE ? &p->buffers.data[st->slot] : NULL;
-    return kept && kept->ring == 1 && !kept->reserve && plan_resolve(p, at(p, w->operand)->args[0], &r) && r.is_tensor &&
-           r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
+    return kept && kept->ring == 1 && !kept->reserve && plan_resolve(p, at(p, w->operand)->args[0], &r) &&
+           r.is_tensor && r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
 }
 
-/* Some sizes at which a block holds the weights, its threads the columns, and rows are whole vectors of 16 bytes. */
-static bool may_fit(const Panel *w)
+/* Some sizes at which a block holds the weights, its threads the columns, and rows are whole vectors of 16
+ * bytes. */
+static bool may_fit(const ResidentWalk *w)
 {
     return !(w->columns->is_const && w->columns->value > COLUMNS_MOST) &&
            !(w->units->is_const && (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % 8));
 }
 
-static Panel *find(Plan *p, Program *pr)
+static ResidentWalk *find(Plan *p, Program *pr)
 {
-    Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .outer = 1, .inner = 1, .own = COLUMNS_UNITS, .naxes = 2 };
+    ResidentWalk *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (ResidentWalk){ .outer = 1, .inner = 1, .own = COLUMNS_UNITS, .naxes = 2 };
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
         if (g->phase != PHASE_DURING)
             continue;
         if (g->kind == G_ROW && g->along && !w->group)
             w->group = g;
-        else if (!panel_take_product(w, g))
+        else if (!resident_take_product(w, g))
             return NULL;
     }
     if (!w->product || !w->group || w->group->naxes != 1)
@@ -168,7 +178,7 @@ static Panel *find(Plan *p, Program *pr)
 }
 
 /* Of what is read, does a thread ask for a number for each of its elements before the product? */
-static bool reads_elements(const Plan *p, const Program *pr, const Panel *w, int key)
+static bool reads_elements(const Plan *p, const Program *pr, const ResidentWalk *w, int key)
 {
     if (key < 0) {
         const Tensor *x = &p->m->tensors.data[~key];
@@ -176,11 +186,13 @@ static bool reads_elements(const Plan *p, const Program *pr, const Panel *w, int
                (x->kind != T_STATE || pr->dir == BACKWARD);
     }
     const Node *a = at(p, key);
-    bool made = key == w->product->arrays.data[0] || (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == w->group);
-    return !made && a->naxes == 2 && extent_of(p, a->axes[0]) == w->columns && extent_of(p, a->axes[1]) == w->units;
+    bool made = key == w->product->arrays.data[0] ||
+                (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == w->group);
+    return !made && a->naxes == 2 && extent_of(p, a->axes[0]) == w->columns &&
+           extent_of(p, a->axes[1]) == w->units;
 }
 
-static int count_elements_read(const Plan *p, const Program *pr, const Panel *w)
+static int count_elements_read(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
     int n = 0;
     for (int i = 0; i < w->group->reads.len; i++)
@@ -189,12 +201,15 @@ static int count_elements_read(const Plan *p, const Program *pr, const Panel *w)
 }
 
 /* Each takes 32 registers, of which those of the weights and the product leave few. */
-static bool has_registers(Plan *p, const Program *pr, const Panel *w)
+static bool has_registers(Plan *p, const Program *pr, const ResidentWalk *w)
 {
-    int most = pr->dir == FORWARD ? COLUMNS_READS_FORWARD : COLUMNS_READS_BACKWARD, n = count_elements_read(p, pr, w);
+    int most = pr->dir == FORWARD ? COLUMNS_READS_FORWARD : COLUMNS_READS_BACKWARD,
+        n = count_elements_read(p, pr, w);
     if (n > most)
-        buf_f(&p->reasons, "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
-              "registers for %d\n", pr->dir == FORWARD ? "forward" : "backward", n, most);
+        buf_f(&p->reasons,
+              "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
+              "registers for %d\n",
+              pr->dir == FORWARD ? "forward" : "backward", n, most);
     return n <= most;
 }
 
@@ -208,8 +223,8 @@ static bool at_hand(void *of, const Read *r)
         return false;
     if (r->is_tensor || o->pr->phase[r->id] != PHASE_DURING)
         return group_reads(o->w->group, r->is_tensor ? ~r->id : r->id);
-    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == o->w->group && is_own(o, r) &&
-           !plan_reduces(o->p, r->id);
+    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == o->w->group &&
+           is_own(o, r) && !plan_reduces(o->p, r->id);
 }
 
 NodeId columns_term(const Plan *p, NodeId sum)
@@ -217,20 +232,22 @@ NodeId columns_term(const Plan *p, NodeId sum)
     const Node *a = at(p, sum), *r = at(p, a->args[0]);
     Read read;
     IndexId which;
-    if (a->naxes != 1 || !plan_reduces(p, sum) || r->reduce != R_SUM || r->nbound != 2 || r->bound[0] >= IX_FIRST ||
-        r->bound[1] >= IX_FIRST || !plan_resolve(p, r->args[0], &read) || read.is_tensor || read.step || read.nmap != 1)
+    if (a->naxes != 1 || !plan_reduces(p, sum) || r->reduce != R_SUM || r->nbound != 2 ||
+        r->bound[0] >= IX_FIRST || r->bound[1] >= IX_FIRST || !plan_resolve(p, r->args[0], &read) ||
+        read.is_tensor || read.step || read.nmap != 1)
         return -1;
     return ix_is_index(read.map[0], &which) && which == a->axes[0] ? read.id : -1;
 }
 
-/* Is it a value of each column, the sum over its units of what a thread has at hand, that nobody reads but `sums`? */
-static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId id, const Group *sums)
+/* Is it a value of each column, the sum over its units of what a thread has at hand, that nobody reads but
+ * `sums`? */
+static bool sums_units(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId id, const Group *sums)
 {
     const Node *a = at(p, id), *r = at(p, a->args[0]);
     TensorId of;
-    if (a->naxes != 1 || extent_of(p, a->axes[0]) != w->columns || !plan_reduces(p, id) || r->reduce != R_SUM ||
-        r->nbound != 1 || extent_of(p, r->bound[0]) != w->units || pr->node[id].home != HOME_WORKSPACE ||
-        root_kind(p->m, id, &of) != ROOT_NONE)
+    if (a->naxes != 1 || extent_of(p, a->axes[0]) != w->columns || !plan_reduces(p, id) ||
+        r->reduce != R_SUM || r->nbound != 1 || extent_of(p, r->bound[0]) != w->units ||
+        pr->node[id].home != HOME_WORKSPACE || root_kind(p->m, id, &of) != ROOT_NONE)
         return false;
     for (int i = 0; i < pr->groups.len; i++)
         if (&pr->groups.data[i] != sums && group_reads(&pr->groups.data[i], id))
@@ -240,7 +257,7 @@ static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId 
 }
 
 /* The kernel of the terms that these sums add up, where the walk can do the work of both; -1: it cannot. */
-static int terms_of(const Plan *p, const Program *pr, const Panel *w, const Group *sums)
+static int terms_of(const Plan *p, const Program *pr, const ResidentWalk *w, const Group *sums)
 {
     int row = -1;
     if (sums->kind != G_COLUMN || sums->by_rows || sums->by_steps || sums->phase != PHASE_AFTER)
@@ -253,7 +270,8 @@ static int terms_of(const Plan *p, const Program *pr, const Panel *w, const Grou
         row = group;
     }
     const Group *g = row >= 0 ? &pr->groups.data[row] : NULL;
-    if (!g || g->kind != G_ROW || g->phase == PHASE_DURING || g->past || g->sums || g->along || !g->batched || !g->timed)
+    if (!g || g->kind != G_ROW || g->phase == PHASE_DURING || g->past || g->sums || g->along || !g->batched ||
+        !g->timed)
         return -1;
     for (int i = 0; i < g->arrays.len; i++)
         if (!sums_units(p, pr, w, g->arrays.data[i], sums))
@@ -261,9 +279,10 @@ static int terms_of(const Plan *p, const Program *pr, const Panel *w, const Grou
     return row;
 }
 
-/* Sums of columns over sequences, steps and units: each block of the walk leaves those of its own. The kernels that would
- * read all of it again stay for calls that are not walked, which is known when the walk has begun. */
-static void take_sums(Plan *p, Program *pr, Panel *w)
+/* Sums of columns over sequences, steps and units: each block of the walk leaves those of its own. The
+ * kernels that would read all of it again stay for calls that are not walked, which is known when the walk
+ * has begun. */
+static void take_sums(Plan *p, Program *pr, ResidentWalk *w)
 {
     for (int i = 0; i < pr->groups.len; i++) {
         Group *sums = &pr->groups.data[i];
@@ -293,19 +312,22 @@ void columns_find(Plan *p)
         return;
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
-        Panel *w = find(p, pr);
+        ResidentWalk *w = find(p, pr);
         if (!w || !has_registers(p, pr, w))
             continue;
-        gemm_walks(pr)->columns = w;
+        resident_walks(pr)->columns = w;
         if (d == BACKWARD)
             take_sums(p, pr, w);
         w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
         w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p), false, true);
         const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
-        w->exchange = add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
-                                 poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)), false, true);
-        buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
-              "sequence, whose %d columns at most share their weights\n", d == FORWARD ? "forward" : "backward",
-              COLUMNS_UNITS, COLUMNS_MOST);
+        w->exchange =
+            add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
+                       poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)),
+                       false, true);
+        buf_f(&p->reasons,
+              "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
+              "sequence, whose %d columns at most share their weights\n",
+              d == FORWARD ? "forward" : "backward", COLUMNS_UNITS, COLUMNS_MOST);
     }
 }
