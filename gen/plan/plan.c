@@ -10,6 +10,7 @@
  *     array        a value of the IR with axes (N_ARRAY): what is computed and stored as a whole
  *     phase        when an array is computed: once, before, during, between or after walks
  *     walk         the computation of all steps in order, by a loop of the launch plan or by one kernel
+ *     resident walk    one kernel that walks all steps with the weights of their products on the chip
  *     carried      what a step hands to the next one: states, backward their adjoints
  *     group        arrays of one phase that one kernel or product computes
  *     alias        an array that is another name of one

@@ -1,10 +1,9 @@
 /* gemm.c: schedule gemm. It plans as steps does, where each step has a product with a param; one kernel may
- * then walk all steps with the param on the chip: by panels, heads and clusters (resident.c), or by columns
- * of a sequence (resident_columns.c). */
-#include "resident_forms.h"
-#include "resident.h"
+ * then walk all steps with the param on the chip, a resident walk (resident.h). */
 #include "plan/plan_pass.h"
 #include "plan/spelling.h"
+#include "resident.h"
+#include "resident_forms.h"
 #include "schedule/schedule.h"
 
 static const Node *sum_of(const Plan *p, NodeId array)
@@ -61,22 +60,9 @@ static bool tells(const Plan *p)
     return p->schedule->last_resort;
 }
 
-static bool walks_heads(const ResidentWalks *w)
-{
-    return w->head || w->cluster;
-}
-
 static bool walks(const Plan *p)
 {
-    for (int d = 0; d < 2; d++)
-        if (resident_walks(&p->program[d])->panel || walks_heads(resident_walks(&p->program[d])))
-            return true;
-    return false;
-}
-
-static bool has_walk(const ResidentWalks *w)
-{
-    return w->panel || w->columns || walks_heads(w);
+    return resident_walks(&p->program[FORWARD])->len > 0 || resident_walks(&p->program[BACKWARD])->len > 0;
 }
 
 static void find_walks(Plan *p)
@@ -91,30 +77,33 @@ static void find_walks(Plan *p)
     resident_find(p, why);
     if (!walks(p))
         put_time_first(p);
-    columns_find(p);
+    resident_columns(p);
     for (int d = 0; d < 2; d++) {
-        p->program[d].one_kernel = has_walk(resident_walks(&p->program[d]));
-        p->program[d].unwalked = p->program[d].one_kernel ? NULL : why[d];
-        if (!p->program[d].one_kernel && why[d] && (d == FORWARD || p->m->has_grad))
-            buf_f(&p->reasons, "no kernel walks the %s steps: %s\n", d == FORWARD ? "forward" : "backward",
+        Program *pr = &p->program[d];
+        pr->one_kernel = resident_walks(pr)->len > 0;
+        pr->unwalked = pr->one_kernel ? NULL : why[d];
+        if (!pr->one_kernel && why[d] && (d == FORWARD || p->m->has_grad))
+            buf_f(&p->reasons, "no kernel walks the %s steps: %s\n", resident_way(pr),
                   reason_words(p->m, why[d]));
     }
 }
 
 static bool has_tiles(const Program *pr)
 {
-    return resident_walks(pr)->columns;
+    bool any = false;
+    for (int i = 0; i < resident_walks(pr)->len; i++)
+        any |= resident_has_tiles(resident_walks(pr)->data[i]);
+    return any;
 }
 
+/* Those that share alike stand together, the one that asks least of a call first. */
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
     const ResidentWalks *w = resident_walks(pr);
-    ResidentWalk *all[] = { w->panel, w->pairs, w->wide, w->head, w->cluster };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i])
-            resident_print(p, pr, all[i], cuda);
-    if (w->columns)
-        columns_print(p, pr, cuda);
+    for (int sharing = 0; sharing < SHARINGS; sharing++)
+        for (int i = w->len - 1; i >= 0; i--)
+            if ((int)w->data[i]->sharing == sharing)
+                resident_print(p, pr, w->data[i], cuda);
 }
 
 const Schedule gemm_schedule = {

@@ -81,7 +81,7 @@ static const char *held(Kernel *k, const Read *r)
     const Module *m = k->p->m;
     const Tensor *x = r->is_tensor ? &m->tensors.data[r->id] : NULL;
     NodeId id = !x ? r->id : x->kind == T_DNEXT ? m->roots.data[x->of].dprev : -1;
-    return id >= 0 && id == gemm(k)->w->product->arrays.data[0] ? "panel.sum[j]" : NULL;
+    return id >= 0 && id == gemm(k)->w->products[0].group->arrays.data[0] ? "panel.sum[j]" : NULL;
 }
 
 static const char *place(Kernel *k, const char *within)
@@ -101,7 +101,7 @@ static const char *buffer(Kernel *k, int id)
 /* The product's operand. */
 static bool takes(Kernel *k, int slot, const char *value)
 {
-    if (k->pr->node[gemm(k)->w->operand].slot != slot)
+    if (k->pr->node[gemm(k)->w->products[0].operand].slot != slot)
         return false;
     if (!mutate("unput-column"))
         buf_line(k->out, "panel.put(j, %s);", value);
@@ -144,10 +144,16 @@ static int resident(const Kernel *k)
     return 1;
 }
 
-static const KernelHooks hooks = {
-    .all_steps = true, .resident = resident, .buffer = buffer, .place = place, .held = held,
-    .early = early, .takes = takes,
-    .stores_last = stores_last, .stores = stores,
+const KernelHooks columns_hooks = {
+    .all_steps = true,
+    .resident = resident,
+    .buffer = buffer,
+    .place = place,
+    .held = held,
+    .early = early,
+    .takes = takes,
+    .stores_last = stores_last,
+    .stores = stores,
 };
 
 /* ---- the group ---- */
@@ -184,7 +190,8 @@ static void print_column_term(Kernel *k, const Group *sums, int number)
     k->index[a.axes[0]] = gemm(k)->columns->column;
     k->index[r.bound[0]] = gemm(k)->columns->unit;
     k_comment(k, id);
-    buf_line(k->out, mutate("last-column") ? "%s[j / 4 * 2 + j %% 2] = %s;" : "%s[j / 4 * 2 + j %% 2] += %s;", s.name,
+    buf_line(k->out,
+             mutate("last-column") ? "%s[j / 4 * 2 + j %% 2] = %s;" : "%s[j / 4 * 2 + j %% 2] += %s;", s.name,
              k_body(k, r.args[0], &named));
     vec_push(k->p->m->arena, &gemm(k)->step_sums, s);
     k_forget(k, &named);
@@ -366,7 +373,8 @@ static void print_late(Kernel *k)
     k_declare_rows(k);
     put_text(k, &c->row_names[1]);
     k_open(k, "return [=, &panel%s](int j)", kept_names(k));
-    buf_line(k->out, "[[maybe_unused]] const int64_t %s = panel.unit_at(j), %s = panel.column_at(j);", c->unit, c->column);
+    buf_line(k->out, "[[maybe_unused]] const int64_t %s = panel.unit_at(j), %s = panel.column_at(j);", c->unit,
+             c->column);
     buf_line(k->out, "[[maybe_unused]] const int %s = panel.at(j);", c->own);
     k_open(k, "if (panel.mine(j))");
     put_text(k, &c->late);
@@ -378,27 +386,31 @@ static void print_late(Kernel *k)
 static void print_setup(Kernel *k)
 {
     const ResidentWalk *w = gemm(k)->w;
+    const ResidentProduct *x = w->products;
     Buf *out = k->out;
-    const char *type = k_type(k->p->dtype), *offset = poly_text(&k->printer, w->weight_offset);
+    const char *type = k_type(k->p->dtype), *offset = poly_text(&k->printer, x->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
     buf_line(out, "cell_columns<%s> panel;", type);
     buf_line(out, "panel.carve(cursor, %s, %s, dim_B, %s,", k_poly(k, w->units), k_poly(k, w->columns),
-             k_written(k, REF_BUFFER, w->exchange, k->p->dtype));
-    buf_line(out, "            reinterpret_cast<unsigned int *>(%s));", k_written(k, REF_BUFFER, w->posts, DT_I32));
-    buf_line(out, "panel.load(%s%s%s, %s, %s);", resident_weight(k, w), w->weight_offset->nterms ? " + " : "",
-             w->weight_offset->nterms ? offset : "", poly_text(&k->printer, w->row_stride),
-             poly_text(&k->printer, w->k_stride));
+             k_written(k, REF_BUFFER, w->exchange_buffer, k->p->dtype));
+    buf_line(out, "            reinterpret_cast<unsigned int *>(%s));",
+             k_written(k, REF_BUFFER, w->posts_buffer, DT_I32));
+    buf_line(out, "panel.load(%s%s%s, %s, %s);", resident_weight(k, x), x->weight_offset->nterms ? " + " : "",
+             x->weight_offset->nterms ? offset : "", poly_text(&k->printer, x->row_stride),
+             poly_text(&k->printer, x->k_stride));
     buf_line(out, "const int64_t b = panel.sequence;");
 }
 
 static const char *carried_at(Kernel *k, const char *half)
 {
-    const Poly *elements = tensor_elements(k->p->m, gemm(k)->w->state);
+    const Poly *elements = tensor_elements(k->p->m, columns_state(k->p, gemm(k)->w));
     return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)",
-                  k_written(k, REF_CARRY, gemm(k)->w->state, k->p->compute), half, k_poly(k, elements));
+                  k_written(k, REF_CARRY, columns_state(k->p, gemm(k)->w), k->p->compute), half,
+                  k_poly(k, elements));
 }
 
-/* The adjoint of the final state takes the place of the first product, that of the initial one is the last. */
+/* The adjoint of the final state takes the place of the first product, that of the initial one is the
+ * last. */
 static void print_carried(Kernel *k, bool first)
 {
     buf_line(k->out, "CELL_UNROLL");
@@ -416,7 +428,7 @@ static const char *first_operand(Kernel *k)
     const char *t = k->t, *row = k->row;
     k->t = "0";
     k->row = NULL;
-    const char *at = k_before_step(k, gemm(k)->w->state, 0);
+    const char *at = k_before_step(k, columns_state(k->p, gemm(k)->w), 0);
     k->t = t;
     k->row = row;
     return at;
@@ -428,7 +440,7 @@ static void print_multiply(Kernel *k)
 {
     bool behind = k->pr->dir == FORWARD && !mutate("early-column");
     const char *t = behind ? "t > 0 ? t - 1 : 0" : "t";
-    k_comment(k, gemm(k)->w->product->arrays.data[0]);
+    k_comment(k, gemm(k)->w->products[0].group->arrays.data[0]);
     buf_line(k->out, "panel.multiply(%s);",
              gemm(k)->columns->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
 }
@@ -457,14 +469,16 @@ static void print_step_totals(Kernel *k, const Buf *totals, const Named *sums)
 /* Behind the last step nothing is multiplied, so nobody waits for what its operand would be. */
 static void print_give(Kernel *k)
 {
-    const Storage *st = &k->pr->node[gemm(k)->w->operand];
+    const Storage *st = &k->pr->node[gemm(k)->w->products[0].operand];
     if (k->pr->dir == FORWARD) {
         buf_line(k->out, "if (t + 1 < dim_T)");
-        buf_line(k->out, "    panel.give(all ? %s : nullptr);", k_before_step(k, gemm(k)->w->state, 1));
+        buf_line(k->out, "    panel.give(all ? %s : nullptr);",
+                 k_before_step(k, columns_state(k->p, gemm(k)->w), 1));
         return;
     }
-    buf_line(k->out, "panel.give(%s + %s * %s);", k_written(k, REF_NODE, gemm(k)->w->operand, st->dtype),
-             k_step_row(k, st), k_poly(k, array_elements(k->p->m, gemm(k)->w->operand)));
+    buf_line(k->out, "panel.give(%s + %s * %s);",
+             k_written(k, REF_NODE, gemm(k)->w->products[0].operand, st->dtype), k_step_row(k, st),
+             k_poly(k, array_elements(k->p->m, gemm(k)->w->products[0].operand)));
 }
 
 /* What the last step leaves; where there was none, the kernel of the initial states has left the final
@@ -520,15 +534,17 @@ static void print_backward(Kernel *k, const Buf *elements, const Buf *totals, co
     leave_column_sums(k);
 }
 
-static void print_columns(Kernel *k)
+void print_columns(Kernel *k)
 {
-    ColumnsText c = { .names = { .arena = k->out->arena, .indent = 1 }, .late = { .arena = k->out->arena, .indent = 4 },
+    ColumnsText c = { .names = { .arena = k->out->arena, .indent = 1 },
+                      .late = { .arena = k->out->arena, .indent = 4 },
                       .last = { .arena = k->out->arena, .indent = 4 } };
     const Group *g = k->g;
     Buf elements, totals;
     Named sums = { 0 };
     for (int part = COLUMNS_OF_NONE; part <= COLUMNS_OF_BOTH; part++)
-        c.reads[part] = (Buf){ .arena = k->out->arena, .indent = part == COLUMNS_OF_NONE ? 2 : part == COLUMNS_OF_BOTH ? 4 : 3 };
+        c.reads[part] = (Buf){ .arena = k->out->arena,
+                               .indent = part == COLUMNS_OF_NONE ? 2 : part == COLUMNS_OF_BOTH ? 4 : 3 };
     c.row_names[0] = c.row_names[1] = (Buf){ .arena = k->out->arena, .indent = 2 };
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = k_node(k, g->arrays.data[i]);
@@ -553,15 +569,4 @@ static void print_columns(Kernel *k)
     (k->pr->dir == FORWARD ? print_forward : print_backward)(k, &elements, &totals, &sums);
     k_forget(k, &sums);
     gemm(k)->columns = NULL;
-}
-
-void columns_print(Plan *p, Program *pr, Buf *out)
-{
-    Kernel k = kernel_new(p, pr, resident_walks(pr)->columns->group, &resident_walks(pr)->columns->refs, out);
-    GemmKernel own = { .w = resident_walks(pr)->columns };
-    k.of_schedule = &own;
-    k.hooks = &hooks;
-    k.threads = COLUMNS_THREADS;
-    k_print(&k, resident_walks(pr)->columns->kernel, print_columns);
-    kernel_release(&k);
 }

@@ -13,7 +13,13 @@
 
 static bool in_cluster(const Kernel *k)
 {
-    return gemm(k)->w->cluster;
+    return gemm(k)->w->sharing == SHARE_CLUSTER;
+}
+
+/* The walk's one product. */
+static const ResidentProduct *only(const Kernel *k)
+{
+    return gemm(k)->w->products;
 }
 
 /* ---- states ---- */
@@ -86,7 +92,7 @@ static void print_states(Kernel *k)
 static void print_first_operand(Kernel *k)
 {
     Read r;
-    if (!gemm(k)->w->operand_ready || !plan_resolve(k->p, k_node(k, gemm(k)->w->operand)->args[0], &r))
+    if (!only(k)->operand_ready || !plan_resolve(k->p, k_node(k, only(k)->operand)->args[0], &r))
         return;
     const char *state = state_name(k, r.id);
     buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine)");
@@ -154,7 +160,7 @@ static void put_operand(Kernel *k, const Stored *s)
         buf_line(gemm(k)->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
         return;
     }
-    bool last = gemm(k)->w->operand_ready && !mutate("put-behind-end");
+    bool last = only(k)->operand_ready && !mutate("put-behind-end");
     if (last) /* what is sent behind the last product may find no block */
         buf_line(gemm(k)->now, "if (%s + 1 < dim_T)", k->t);
     buf_line(gemm(k)->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
@@ -162,7 +168,7 @@ static void put_operand(Kernel *k, const Stored *s)
 
 static void stores_next(Kernel *k, Stored *s)
 {
-    if (gemm(k)->w->operand_ready)
+    if (only(k)->operand_ready)
         put_operand(k, s);
     s->out = in_cluster(k) ? &k->walk->late : gemm(k)->now;
 }
@@ -170,7 +176,7 @@ static void stores_next(Kernel *k, Stored *s)
 /* Of what lies in memory, other blocks of a cluster read nothing. */
 static void stores(Kernel *k, Stored *s)
 {
-    if (resident_waits_for(k, s->st))
+    if (resident_waits(k, s->st, 0))
         put_operand(k, s);
     if (in_cluster(k))
         s->out = &k->walk->late;
@@ -178,7 +184,7 @@ static void stores(Kernel *k, Stored *s)
 
 static void store(Kernel *k, NodeId id, const char *value)
 {
-    resident_store(k, id, value, resident_waits_for(k, &k->pr->node[id]), NULL);
+    resident_store(k, id, value, resident_waits(k, &k->pr->node[id], 0), NULL);
 }
 
 static const char *wants(Kernel *k, NodeId id, const char *p)
@@ -211,24 +217,24 @@ const KernelHooks head_hooks = {
 
 static bool carries_sum(const Kernel *k, TensorId *of)
 {
-    return root_kind(k->p->m, gemm(k)->w->product->arrays.data[0], of) == ROOT_DPREV;
+    return root_kind(k->p->m, only(k)->group->arrays.data[0], of) == ROOT_DPREV;
 }
 
 /* The sums, where they have a place in memory. */
 static void store_sums(Kernel *k)
 {
     const ResidentWalk *w = gemm(k)->w;
-    NodeId id = w->product->arrays.data[0];
+    NodeId id = only(k)->group->arrays.data[0];
     const Storage *st = &k->pr->node[id];
-    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || resident_sum_stays(k))
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || resident_sum_stays(k, only(k)))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);
     buf_line(k->out, "const int64_t sums_at = %s * %s + head * %d * %s + own;", k_step_row(k, st),
-             k_poly(k, array_elements(k->p->m, id)), w->outer, units);
+             k_poly(k, array_elements(k->p->m, id)), only(k)->outer, units);
     if (optional)
         k_open(k, "if (%s)", k->pr->dir == FORWARD ? "all" : p);
-    for (int piece = 0; piece < w->outer; piece++)
+    for (int piece = 0; piece < only(k)->outer; piece++)
         buf_line(k->out, "cell_store(%s + (sums_at + %d * %s), sum_%d);", p, piece, units, piece);
     if (optional)
         k_close(k);
@@ -236,10 +242,10 @@ static void store_sums(Kernel *k)
 
 static void print_product(Kernel *k)
 {
-    k_comment(k, gemm(k)->w->product->arrays.data[0]);
+    k_comment(k, only(k)->group->arrays.data[0]);
     buf_line(k->out, "panel.multiply();");
     k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
-    for (int piece = 0; piece < gemm(k)->w->outer; piece++)
+    for (int piece = 0; piece < only(k)->outer; piece++)
         buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
     k_close(k);
 }
@@ -250,8 +256,8 @@ static void print_block_head(Kernel *k)
     const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units);
-    buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
-             w->units->is_const ? (int)w->units->value : 0);
+    buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), only(k)->inner, only(k)->outer,
+             w->weights == WEIGHTS_BOTH ? (int)w->units->value : 0);
     buf_line(out, "panel.carve(cursor, %s);", units);
     buf_line(out, "const int64_t tiles = cell_block_count(0) / %s, each = (dim_B + tiles - 1) / tiles;",
              k_poly(k, w->heads));
@@ -275,8 +281,8 @@ static void print_cluster_head(Kernel *k)
              "1) / tiles;",
              heads);
     buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
-    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
-             w->own);
+    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), only(k)->inner,
+             only(k)->outer, w->own);
     buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
     buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
     buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
@@ -287,18 +293,18 @@ static void open_head(Kernel *k, const char *indices)
 {
     const ResidentWalk *w = gemm(k)->w;
     Buf *out = k->out;
-    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
+    const IxExpr *none = ix_const(k->p->m, only(k)->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
-    if (w->cluster)
+    if (in_cluster(k))
         print_cluster_head(k);
     else
         print_block_head(k);
     buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
     buf_f(out, "%s", indices);
-    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", resident_weight(k, w),
-             w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
-             poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
-    for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
+    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", resident_weight(k, only(k)),
+             only(k)->head_stride ? k_poly(k, only(k)->head_stride) : "0", ix_text(&k->printer, none),
+             poly_text(&k->printer, only(k)->row_stride), poly_text(&k->printer, only(k)->k_stride));
+    for (int piece = 0; piece < only(k)->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
         buf_line(out, "%s sum_%d = 0;", k->real, piece);
 }
 

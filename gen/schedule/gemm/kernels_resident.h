@@ -1,5 +1,5 @@
 /* kernels_resident.h: what the printers of the kernels share that walk all steps of schedule gemm:
- * kernels_resident.c, kernels_head.c, kernels_columns.c, kernels_resident_sums.c. */
+ * kernels_resident.c, kernels_grid.c, kernels_head.c, kernels_columns.c, kernels_resident_sums.c. */
 #ifndef CELLC_KERNELS_RESIDENT_H
 #define CELLC_KERNELS_RESIDENT_H
 
@@ -55,14 +55,18 @@ static inline GemmKernel *gemm(const Kernel *k)
 
 /* ---- kernels_resident.c */
 
-const char *resident_weight(Kernel *k, const ResidentWalk *w); /* its pointer */
+const char *resident_weight(Kernel *k, const ResidentProduct *x); /* its pointer */
+const char *resident_sums_name(Kernel *k, const ResidentProduct *x); /* where a block has its sums */
+/* The local that says how many elements a block has of what is pointwise over these units. */
+const char *resident_elements(Kernel *k, const Poly *units);
 
 /* All groups of a step, and behind how many of them the product stands. */
 WalkGroup *resident_groups(Kernel *k, int *n, int *product);
 bool resident_is_product(const Kernel *k, NodeId id);
-bool resident_sum_stays(const Kernel *k); /* in the step: nothing else reads what the
-                                                            * product gave */
-bool resident_waits_for(const Kernel *k, const Storage *st); /* do other blocks, or threads? */
+bool resident_sum_stays(const Kernel *k, const ResidentProduct *x); /* in the step: nothing else reads it */
+/* The product whose operand lies as the storage says, or, without one, in that slot: others wait for it. Or
+ * NULL. */
+const ResidentProduct *resident_waits(const Kernel *k, const Storage *st, int slot);
 /* Hooks: a local with the product's sum; what is read ahead; what another group of the step left; what
  * nothing reads. */
 const char *resident_held(Kernel *k, const Read *r);
@@ -81,9 +85,11 @@ void step_sums_add(Kernel *k);
 bool step_sums_of(const Kernel *k, int group);
 void step_sums_store(Kernel *k, int group, const char *before);
 
-/* ---- kernels_head.c: a kernel whose threads have an element each for all steps */
+/* ---- kernels_grid.c, kernels_head.c, kernels_columns.c: a kernel each, by where its elements lie */
 
-extern const KernelHooks head_hooks;
+extern const KernelHooks grid_hooks, head_hooks, columns_hooks;
+void print_grid(Kernel *k);
 void print_head(Kernel *k);
+void print_columns(Kernel *k);
 
 #endif

@@ -40,17 +40,18 @@ static bool finds(void *of, const Read *r)
         switch (m->tensors.data[r->id].kind) {
         case T_STATE: return o->pr->dir == BACKWARD;
         case T_DNEXT:
-            return m->roots.data[m->tensors.data[r->id].of].dprev == o->w->product->arrays.data[0] &&
+            return m->roots.data[m->tensors.data[r->id].of].dprev ==
+                       o->w->products[0].group->arrays.data[0] &&
                    is_own(o, r);
         case T_DINIT: return false;
         default: return true;
         }
     if (o->pr->phase[r->id] != PHASE_DURING)
         return true;
-    if (r->id == o->w->product->arrays.data[0])
+    if (r->id == o->w->products[0].group->arrays.data[0])
         return is_own(o, r);
     if (o->pr->group[r->id] >= 0)
-        return &o->pr->groups.data[o->pr->group[r->id]] == o->w->group;
+        return &o->pr->groups.data[o->pr->group[r->id]] == columns_group(o->pr);
     if (o->pr->node[r->id].home != HOME_NONE || !is_own(o, r))
         return false;
     if (!marks_first(o->arrays, r->id))
@@ -64,7 +65,7 @@ static bool finds(void *of, const Read *r)
 /* Elements, sums of them over the columns, and what is left of a unit. */
 static bool takes_group(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
-    const Group *g = w->group;
+    const Group *g = columns_group(pr);
     if (g->naxes != 1 || g->along != 1 || !g->batched || (g->need.len && !g->always) || g->past)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
@@ -89,29 +90,32 @@ static bool takes_group(const Plan *p, const Program *pr, const ResidentWalk *w)
 static bool takes_product(const Plan *p, const Program *pr, ResidentWalk *w)
 {
     Module *m = p->m;
-    const Gemm *g = &w->product->gemm;
+    ResidentProduct *x = w->products;
+    const Gemm *g = &x->group->gemm;
     bool left = resident_is_weight(p, pr, &g->a.read);
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
     if ((g->batch && !poly_is_one(g->batch)) || !resident_is_weight(p, pr, &weight->read) ||
         vector->read.is_tensor)
         return false;
-    w->weight = weight->read;
-    w->weight_offset = weight->offset;
-    w->row_stride = left ? weight->row : weight->col;
-    w->k_stride = left ? weight->col : weight->row;
-    w->operand = vector->read.id;
+    x->units = x->k_units = w->units;
+    x->inner = x->outer = x->split = 1;
+    x->weight = weight->read;
+    x->weight_offset = weight->offset;
+    x->row_stride = left ? weight->row : weight->col;
+    x->k_stride = left ? weight->col : weight->row;
+    x->operand = vector->read.id;
     const Poly *rows = left ? g->m : g->n, *columns = left ? g->n : g->m;
     const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
-    const Storage *x = plan_storage(p, pr, &vector->read);
+    const Storage *st = plan_storage(p, pr, &vector->read);
     return rows == w->units && g->k == w->units && columns == poly_mul(m, w->columns, poly_dim(m, ATOM_B)) &&
            apart == w->units && poly_is_one(along) && poly_is_one(left ? g->c.row : g->c.col) &&
            (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 &&
-           vector->offset->nterms == 0 && x->batched && x->timed && x->dtype == p->dtype && !x->pitch &&
-           !x->alias_offset && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
+           vector->offset->nterms == 0 && st->batched && st->timed && st->dtype == p->dtype && !st->pitch &&
+           !st->alias_offset && (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE);
 }
 
 /* The cell's one state, of columns and units; -1: it has another. */
-static TensorId state_of(const Plan *p, const ResidentWalk *w)
+TensorId columns_state(const Plan *p, const ResidentWalk *w)
 {
     TensorId found = -1;
     for (TensorId t = 0; t < p->m->tensors.len; t++) {
@@ -129,17 +133,20 @@ static TensorId state_of(const Plan *p, const ResidentWalk *w)
  * nobody else read the product? */
 static bool stays_inside(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
-    NodeId product = w->product->arrays.data[0];
+    NodeId product = w->products[0].group->arrays.data[0];
     const Storage *st = &pr->node[product];
     TensorId of;
     Read r;
     if (pr->dir == BACKWARD)
-        return root_kind(p->m, product, &of) == ROOT_DPREV && pr->group[w->operand] >= 0 &&
-               &pr->groups.data[pr->group[w->operand]] == w->group && at(p, w->operand)->naxes == 2 &&
-               pr->node[w->operand].home != HOME_NONE;
+        return root_kind(p->m, product, &of) == ROOT_DPREV && pr->group[w->products[0].operand] >= 0 &&
+               &pr->groups.data[pr->group[w->products[0].operand]] == columns_group(pr) &&
+               at(p, w->products[0].operand)->naxes == 2 &&
+               pr->node[w->products[0].operand].home != HOME_NONE;
     const Buffer *kept = st->home == HOME_WORKSPACE ? &p->buffers.data[st->slot] : NULL;
-    return kept && kept->ring == 1 && !kept->reserve && plan_resolve(p, at(p, w->operand)->args[0], &r) &&
-           r.is_tensor && r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
+    return kept && kept->ring == 1 && !kept->reserve &&
+           plan_resolve(p, at(p, w->products[0].operand)->args[0], &r) && r.is_tensor &&
+           r.id == columns_state(p, w) &&
+           pr->before[columns_state(p, w)] == pr->node[w->products[0].operand].slot;
 }
 
 /* Some sizes at which a block holds the weights, its threads the columns, and rows are whole vectors of 16
@@ -150,31 +157,48 @@ static bool may_fit(const ResidentWalk *w)
            !(w->units->is_const && (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % 8));
 }
 
-static ResidentWalk *find(Plan *p, Program *pr)
+/* Of a step that has a sum along an axis it is the first group of such sums. */
+Group *columns_group(const Program *pr)
 {
-    ResidentWalk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (ResidentWalk){ .outer = 1, .inner = 1, .own = COLUMNS_UNITS, .naxes = 2 };
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
-        if (g->phase != PHASE_DURING)
-            continue;
-        if (g->kind == G_ROW && g->along && !w->group)
-            w->group = g;
-        else if (!resident_take_product(w, g))
+        if (g->phase == PHASE_DURING && g->kind == G_ROW && g->along)
+            return g;
+    }
+    return NULL;
+}
+
+/* The columns that the group's elements have; NULL: it has none of both axes. */
+static const Poly *columns_of(const Plan *p, const Group *g)
+{
+    const Poly *columns = NULL;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]);
+        if (a->naxes == 2)
+            columns = p->m->indices.data[a->axes[0]].extent;
+    }
+    return columns;
+}
+
+static ResidentWalk *find(Plan *p, Program *pr)
+{
+    ResidentWalk *w = resident_new(p, SHARE_COLUMNS, ELEMENTS_OF_SUMS, EXCHANGE_MEMORY);
+    Group *group = columns_group(pr);
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->phase == PHASE_DURING && g != group && !resident_take_product(p, w, g))
             return NULL;
     }
-    if (!w->product || !w->group || w->group->naxes != 1)
+    if (!w->nproducts || !group || group->naxes != 1)
         return NULL;
-    w->units = w->group->axes[0];
-    for (int i = 0; i < w->group->arrays.len; i++) {
-        const Node *a = at(p, w->group->arrays.data[i]);
-        if (a->naxes == 2)
-            w->columns = p->m->indices.data[a->axes[0]].extent;
-    }
-    if (!w->columns || !may_fit(w) || !takes_product(p, pr, w) || !takes_group(p, pr, w))
-        return NULL;
-    w->state = state_of(p, w);
-    return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
+    w->weights = WEIGHTS_BOTH;
+    w->naxes = 2;
+    w->units = group->axes[0];
+    w->columns = columns_of(p, group);
+    w->own = COLUMNS_UNITS;
+    w->threads = COLUMNS_THREADS;
+    bool takes = w->columns && may_fit(w) && takes_product(p, pr, w) && takes_group(p, pr, w);
+    return takes && columns_state(p, w) >= 0 && stays_inside(p, pr, w) ? w : NULL;
 }
 
 /* Of what is read, does a thread ask for a number for each of its elements before the product? */
@@ -186,8 +210,8 @@ static bool reads_elements(const Plan *p, const Program *pr, const ResidentWalk 
                (x->kind != T_STATE || pr->dir == BACKWARD);
     }
     const Node *a = at(p, key);
-    bool made = key == w->product->arrays.data[0] ||
-                (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == w->group);
+    bool made = key == w->products[0].group->arrays.data[0] ||
+                (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == columns_group(pr));
     return !made && a->naxes == 2 && extent_of(p, a->axes[0]) == w->columns &&
            extent_of(p, a->axes[1]) == w->units;
 }
@@ -195,8 +219,8 @@ static bool reads_elements(const Plan *p, const Program *pr, const ResidentWalk 
 static int count_elements_read(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
     int n = 0;
-    for (int i = 0; i < w->group->reads.len; i++)
-        n += reads_elements(p, pr, w, w->group->reads.data[i]);
+    for (int i = 0; i < columns_group(pr)->reads.len; i++)
+        n += reads_elements(p, pr, w, columns_group(pr)->reads.data[i]);
     return n;
 }
 
@@ -209,7 +233,7 @@ static bool has_registers(Plan *p, const Program *pr, const ResidentWalk *w)
         buf_f(&p->reasons,
               "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
               "registers for %d\n",
-              pr->dir == FORWARD ? "forward" : "backward", n, most);
+              resident_way(pr), n, most);
     return n <= most;
 }
 
@@ -222,8 +246,8 @@ static bool at_hand(void *of, const Read *r)
     if (r->step || (r->is_tensor && o->p->m->tensors.data[r->id].kind == T_DNEXT))
         return false;
     if (r->is_tensor || o->pr->phase[r->id] != PHASE_DURING)
-        return group_reads(o->w->group, r->is_tensor ? ~r->id : r->id);
-    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == o->w->group &&
+        return group_reads(columns_group(o->pr), r->is_tensor ? ~r->id : r->id);
+    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == columns_group(o->pr) &&
            is_own(o, r) && !plan_reduces(o->p, r->id);
 }
 
@@ -291,8 +315,8 @@ static void take_sums(Plan *p, Program *pr, ResidentWalk *w)
             continue;
         Group *terms = &pr->groups.data[row];
         w->sums = true;
-        sums->by_steps = 1 + (int)(w->group - pr->groups.data);
-        p->buffers.data[sums->partial].walk_rows = columns_grid(p->m, w->units);
+        sums->by_steps = 1 + (int)(columns_group(pr) - pr->groups.data);
+        p->buffers.data[sums->partial].walk_rows = columns_grid(p, w);
         terms->unless_walked = true;
         terms->phase = PHASE_AFTER;
         for (int k = 0; k < terms->arrays.len; k++)
@@ -300,14 +324,25 @@ static void take_sums(Plan *p, Program *pr, ResidentWalk *w)
     }
 }
 
-const Poly *columns_posts(const Plan *p)
-{
-    return poly_mul(p->m, poly_dim(p->m, ATOM_B), poly_const(p->m, COLUMNS_PIECES * COLUMNS_POST));
-}
-
-void columns_find(Plan *p)
+static void add_walk(Plan *p, Program *pr, ResidentWalk *w)
 {
     Module *m = p->m;
+    const Poly *batch = poly_dim(m, ATOM_B), *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
+    w = resident_copy(p, pr, w, "columns");
+    w->posts = poly_mul(m, batch, poly_const(m, COLUMNS_PIECES * COLUMNS_POST));
+    w->posts_buffer = add_buffer(p, intern_f(m->c, "posts %d", pr->dir), DT_I32, w->posts, false, true);
+    w->exchange_buffer =
+        add_buffer(p, intern_f(m->c, "exchange %d", pr->dir), p->dtype,
+                   poly_mul(m, poly_mul(m, batch, rows), poly_const(m, 2 * COLUMNS_MOST)), false, true);
+    resident_add(p, pr, w);
+    buf_f(&p->reasons,
+          "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
+          "sequence, whose %d columns at most share their weights\n",
+          resident_way(pr), w->own, COLUMNS_MOST);
+}
+
+void resident_columns(Plan *p)
+{
     if (p->dtype != DT_BF16 && p->dtype != DT_F16)
         return;
     for (int d = 0; d < 2; d++) {
@@ -315,19 +350,8 @@ void columns_find(Plan *p)
         ResidentWalk *w = find(p, pr);
         if (!w || !has_registers(p, pr, w))
             continue;
-        resident_walks(pr)->columns = w;
         if (d == BACKWARD)
             take_sums(p, pr, w);
-        w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
-        w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p), false, true);
-        const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
-        w->exchange =
-            add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
-                       poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)),
-                       false, true);
-        buf_f(&p->reasons,
-              "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
-              "sequence, whose %d columns at most share their weights\n",
-              d == FORWARD ? "forward" : "backward", COLUMNS_UNITS, COLUMNS_MOST);
+        add_walk(p, pr, w);
     }
 }

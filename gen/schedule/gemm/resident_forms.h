@@ -8,7 +8,7 @@
 
 /* The kernels that a direction has, in order of preference. Where none is taken, kernels go step by step. */
 void resident_forms(const Plan *p, const Program *pr, FormList *out);
-/* The blocks of a walk by columns: each has COLUMNS_UNITS of these units of one sequence. */
-const Formula *columns_grid(Module *m, const Poly *units);
+/* The blocks of a walk of columns: each has some units of one sequence. */
+const Formula *columns_grid(const Plan *p, const ResidentWalk *w);
 
 #endif

@@ -7,7 +7,7 @@
 #include "resident.h"
 
 /* Products of a step; the text of each is in the kernel. */
-enum { MOST_PARTS = 24, MOST_SPACES = 8, MOST_TIMES = 8 };
+enum { MOST_PRODUCTS = 24, MOST_SPACES = 8, MOST_TIMES = 8 };
 
 static const Node *at(const Plan *p, NodeId id)
 {
@@ -32,9 +32,9 @@ static const Poly *group_space(Module *m, const Program *pr, const ResidentWalk 
     const Group *g = &pr->groups.data[group];
     if (in_step(g, G_MAP))
         return g->naxes == 1 ? resident_base(m, w, g->axes[0]) : NULL;
-    for (int i = 0; i < w->nparts; i++)
-        if (w->parts[i]->product == g)
-            return w->parts[i]->units;
+    for (int i = 0; i < w->nproducts; i++)
+        if (w->products[i].group == g)
+            return w->products[i].units;
     return NULL;
 }
 
@@ -132,47 +132,47 @@ static NodeId next_of(const Plan *p, const Program *pr, NodeId operand)
     return next < 0 || pr->group[next] >= 0 ? next : plan_named(p, next);
 }
 
-int resident_maker(const Plan *p, const Program *pr, const ResidentWalk *part)
+int resident_maker(const Plan *p, const Program *pr, const ResidentProduct *x)
 {
     int n = 0, last = -1;
-    NodeId state = part->operand_ready ? next_of(p, pr, part->operand) : -1;
+    NodeId state = x->operand_ready ? next_of(p, pr, x->operand) : -1;
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
         if (!in_step(g, G_MAP))
             continue;
         for (int k = 0; k < g->arrays.len; k++)
-            if (makes(pr, g->arrays.data[k], part->operand) || g->arrays.data[k] == state)
+            if (makes(pr, g->arrays.data[k], x->operand) || g->arrays.data[k] == state)
                 last = n;
         n++;
     }
     return last;
 }
 
-int resident_place(const Program *pr, const ResidentWalk *part)
+int resident_place(const Program *pr, const ResidentProduct *x)
 {
     int n = 0;
-    for (const Group *g = pr->groups.data; g < part->product; g++)
+    for (const Group *g = pr->groups.data; g < x->group; g++)
         n += in_step(g, G_MAP);
     return n;
 }
 
 /* A product reads what a group before it made, or the state of the step before; what is pointwise reads an
  * adjoint that is a product, of the step behind, before that is made again. */
-static bool in_order(const Plan *p, const Program *pr, const ResidentWalk *part)
+static bool in_order(const Plan *p, const Program *pr, const ResidentProduct *x)
 {
     TensorId of;
-    NodeId id = part->product->arrays.data[0];
-    int at_product = resident_place(pr, part), maker = resident_maker(p, pr, part);
+    NodeId id = x->group->arrays.data[0];
+    int at_product = resident_place(pr, x), maker = resident_maker(p, pr, x);
     bool carried = root_kind(p->m, id, &of) == ROOT_DPREV;
-    for (int i = (int)(part->product - pr->groups.data); i < pr->groups.len && carried; i++)
+    for (int i = (int)(x->group - pr->groups.data); i < pr->groups.len && carried; i++)
         if (in_step(&pr->groups.data[i], G_MAP) && reads_product(p, &pr->groups.data[i], id))
             return false;
-    if (part->operand_ready)
+    if (x->operand_ready)
         return pr->dir == FORWARD && maker >= at_product;
     return maker >= 0 && maker < at_product;
 }
 
-static bool same_weights(const ResidentWalk *a, const ResidentWalk *b)
+static bool same_weights(const ResidentProduct *a, const ResidentProduct *b)
 {
     return a->weight.is_tensor == b->weight.is_tensor && a->weight.id == b->weight.id && !a->weight.step &&
            !b->weight.step && a->weight_offset == b->weight_offset && a->row_stride == b->row_stride &&
@@ -188,32 +188,30 @@ static const Poly *space_of_operand(const Plan *p, const Program *pr, const Resi
 }
 
 /* NULL, or why the product's rows or terms are not those of units. */
-static const Reason *take_part(const Plan *p, const Program *pr, ResidentWalk *w, ResidentWalk *part)
+static const Reason *take_product(const Plan *p, const Program *pr, ResidentWalk *w, ResidentProduct *x)
 {
     Module *m = p->m;
-    const Gemm *g = &part->product->gemm;
-    const Node *sum = sum_of(p, part->product);
-    NodeId id = part->product->arrays.data[0];
+    const Gemm *g = &x->group->gemm;
+    const Node *sum = sum_of(p, x->group);
+    NodeId id = x->group->arrays.data[0];
     const GemmSide *vector = resident_is_weight(p, pr, &g->a.read) ? &g->b : &g->a;
-    part->heads = poly_const(m, 1);
-    part->naxes = 1;
-    part->units = space_of_rows(p, pr, w, id);
-    if (!part->units)
+    x->units = space_of_rows(p, pr, w, id);
+    if (!x->units)
         return reason_of(m, sum, "what is computed of %s in a step is over different axes",
                          resident_value_name(p, id));
-    part->k_units = vector->read.is_tensor ? NULL : space_of_operand(p, pr, w, vector->read.id);
-    if (!part->k_units)
+    x->k_units = vector->read.is_tensor ? NULL : space_of_operand(p, pr, w, vector->read.id);
+    if (!x->k_units)
         return reason_of(m, sum,
                          "the vector of its product for %s is not made in the step over the axis of "
                          "one of its pieces",
                          resident_value_name(p, id));
-    if (!resident_takes_product(p, pr, part))
+    if (!resident_takes_product(p, pr, w, x))
         return reason_of(m, sum,
                          "its product for %s is not of a param, as it is stored, and one vector for each "
                          "sequence whose rows and terms are some times as many as the units of a step",
                          resident_value_name(p, id));
-    part->operand_ready = resident_made_before(p, part->operand);
-    if (!in_order(p, pr, part))
+    x->operand_ready = resident_made_before(p, x->operand);
+    if (!in_order(p, pr, x))
         return reason_of(m, sum, "the vector of its product for %s is made behind it in a step",
                          resident_value_name(p, id));
     return NULL;
@@ -238,58 +236,25 @@ static const Reason *take_groups(const Plan *p, const Program *pr, ResidentWalk 
                              g->naxes ? "axes of heads" : "no axis");
         if (g->kind == G_MAP && !add_space(p, w, g->axes[0]))
             return reason_of(m, a, "its step is pointwise over more than %d different axes", MOST_SPACES);
-        if (g->kind == G_GEMM && w->nparts == MOST_PARTS)
-            return reason_of(m, sum_of(p, g), "its step has more than %d products", MOST_PARTS);
+        if (g->kind == G_GEMM && w->nproducts == MOST_PRODUCTS)
+            return reason_of(m, sum_of(p, g), "its step has more than %d products", MOST_PRODUCTS);
         if (g->kind == G_GEMM) {
-            ResidentWalk *part = arena_alloc(m->arena, sizeof *part);
-            *part = (ResidentWalk){ .product = g, .number = w->nparts };
-            w->parts[w->nparts++] = part;
+            w->products[w->nproducts] = (ResidentProduct){ .group = g, .number = w->nproducts };
+            w->nproducts++;
         }
     }
     find_bases(m, w);
     return w->nspaces ? NULL : reason(m, "nothing of a step is computed beside its products");
 }
 
-/* Rows of units, times pieces of k, of all weights that differ. */
-static int all_pieces(const ResidentWalk *w)
-{
-    int all = 0;
-    for (int i = 0; i < w->nparts; i++)
-        all += w->parts[i]->weights == i ? w->parts[i]->inner * w->parts[i]->outer : 0;
-    return all;
-}
-
-/* All parts have as many units in a block. What has as many pieces of k as a cluster has blocks, or some
- * times as many, is divided among these; of a vector that is one piece each block reads all. */
-static void divide(const Plan *p, ResidentWalk *w)
-{
-    enum { LARGE = 16, SMALL = 8, MOST_PIECES = 6 };
-    w->own = all_pieces(w) <= (p->dtype == DT_F32 ? MOST_PIECES / 2 : MOST_PIECES) ? LARGE : SMALL;
-    w->split = 1;
-    w->batch = PANEL_TURN;
-    int posts = 0;
-    for (int i = 0; i < w->nparts; i++) {
-        int split = resident_split(p, w->parts[i]);
-        w->split = split > w->split ? split : w->split;
-    }
-    for (int i = 0; i < w->nparts; i++) {
-        ResidentWalk *part = w->parts[i];
-        part->own = w->own;
-        part->split = part->inner % w->split == 0 ? w->split : 1;
-        part->batch = w->batch;
-        part->first_post = posts;
-        posts += resident_posts(part);
-    }
-}
-
 static const Reason *take(Plan *p, Program *pr, ResidentWalk *w)
 {
     const Reason *why = take_groups(p, pr, w);
     /* the space of a product's rows is asked for by those of other products */
-    for (int i = 0; i < w->nparts && !why; i++)
-        w->parts[i]->units = space_of_rows(p, pr, w, w->parts[i]->product->arrays.data[0]);
-    for (int i = 0; i < w->nparts && !why; i++)
-        why = take_part(p, pr, w, w->parts[i]);
+    for (int i = 0; i < w->nproducts && !why; i++)
+        w->products[i].units = space_of_rows(p, pr, w, w->products[i].group->arrays.data[0]);
+    for (int i = 0; i < w->nproducts && !why; i++)
+        why = take_product(p, pr, w, &w->products[i]);
     for (int i = 0; i < pr->groups.len && !why; i++) {
         const Group *g = &pr->groups.data[i];
         if (in_step(g, G_MAP) && !resident_takes_map(p, pr, w, g))
@@ -302,20 +267,18 @@ static const Reason *take(Plan *p, Program *pr, ResidentWalk *w)
 
 ResidentWalk *resident_several(Plan *p, Program *pr, const Reason **why)
 {
-    ResidentWalk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (ResidentWalk){ .naxes = 1, .heads = poly_const(p->m, 1) };
-    w->parts = arena_alloc(p->m->arena, sizeof *w->parts * MOST_PARTS);
+    ResidentWalk *w = resident_new(p, SHARE_GRID, ELEMENTS_IN_TURN, EXCHANGE_MEMORY);
+    w->several = true;
+    w->products = arena_alloc(p->m->arena, sizeof *w->products * MOST_PRODUCTS);
     *why = take(p, pr, w);
     if (*why)
         return NULL;
-    for (int i = 0; i < w->nparts; i++) {
+    for (int i = 0; i < w->nproducts; i++) {
         int first = 0;
-        while (first < i && !same_weights(w->parts[first], w->parts[i]))
+        while (first < i && !same_weights(&w->products[first], &w->products[i]))
             first++;
-        w->parts[i]->weights = first;
+        w->products[i].first_same = first;
     }
-    w->product = w->parts[0]->product;
-    w->units = w->k_units = w->spaces[0];
-    divide(p, w);
+    w->units = w->spaces[0];
     return w;
 }

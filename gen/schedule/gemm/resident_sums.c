@@ -131,6 +131,8 @@ void resident_sums(Plan *p, Program *pr, const ResidentWalk *w)
     }
     if (!any)
         return;
+    for (int i = 0; i < resident_walks(pr)->len; i++)
+        resident_walks(pr)->data[i]->sums = true;
     resident_walks(pr)->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
     for (NodeId id = 0; id < p->n_nodes; id++)
         resident_walks(pr)->summed[id] = only_summed(p, pr, id);
