@@ -408,6 +408,9 @@ static const char *group_words(const Explain *e, const Group *g, const Program *
         if (g->by_rows)
             return intern_f(e->c, "%s; the sums of %d, added in fixed order", names_of(e, g),
                             operation_number(pr, g->by_rows - 1));
+        if (!g->timed && summed_term(e->p, g->arrays.data[0]) >= 0)
+            return intern_f(e->c, "%s; sums over B of what each sequence's steps added up, in fixed order",
+                            names_of(e, g));
         return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order%s", names_of(e, g),
                         g->by_steps ? ", the first in one kernel with all steps where there is such" : "");
     case G_SCATTER:

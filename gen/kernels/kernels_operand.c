@@ -82,7 +82,7 @@ static const KirExpr *row_of_step(Code *x, const KirExpr *t)
 /* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
 const KirExpr *code_buffer_row(Code *x, const Buffer *buffer, int ahead)
 {
-    int ring = buffer && x->k->pr->dir == FORWARD ? buffer->ring : 0;
+    int ring = buffer && (x->k->pr->dir == FORWARD || !buffer->reserve) ? buffer->ring : 0;
     bool later = (ahead > 0) != x->k->p->m->c->reverse;
     if (buffer && buffer->time_first)
         return time_first_row(x, buffer, ring, ahead);

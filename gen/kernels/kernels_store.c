@@ -117,6 +117,8 @@ void code_store(Code *x, NodeId id, const KirExpr *value)
         wanted = x->walk->wants(x, id, p);
     if (st->home == HOME_ARG && x->k->pr->dir == BACKWARD)
         adds = root == ROOT_DPARAM_INIT ? kir_truth(x->kir, true) : x->adds;
+    if (x->k->p->summed && x->k->p->summed[id])
+        adds = kir_truth(x->kir, !mutate("last-step"));
     if (wide) {
         const KirExpr *to = code_place(x, p, row, pitch, code_at_first(x, lin));
         store_neighbours(x, k_local(x->k, "w", id), to, value, wanted, adds);

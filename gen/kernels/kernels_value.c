@@ -163,7 +163,7 @@ static const char *time_first_row(Kernel *k, const Buffer *buffer, int ring, int
 /* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
 static const char *buffer_row(Kernel *k, const Buffer *buffer, int ahead)
 {
-    int ring = buffer && k->pr->dir == FORWARD ? buffer->ring : 0;
+    int ring = buffer && (k->pr->dir == FORWARD || !buffer->reserve) ? buffer->ring : 0;
     const char *more = ahead == 0 ? "" : (ahead > 0) != k->p->m->c->reverse ? " + 1" : " - 1";
     if (buffer && buffer->time_first)
         return time_first_row(k, buffer, ring, ahead);

@@ -43,7 +43,8 @@ static const Formula *partial_rows(Print *e, const Buffer *b)
     Module *m = e->p->m;
     if (b->cut)
         return form_shares(m, b->cut, b->each, b->most);
-    const Formula *chunks = form_chunks(e->p, module_rows(m), b->columns, b->by_rows);
+    const Poly *rows = b->untimed ? poly_dim(m, ATOM_B) : module_rows(m);
+    const Formula *chunks = form_chunks(e->p, rows, b->columns, b->by_rows);
     return b->walk_rows ? formula(m, F_MAX, chunks, b->walk_rows) : chunks;
 }
 

@@ -101,6 +101,24 @@ static void print_steps(Print *e, bool states)
     emit_list_end(e, &list, "step by step", "NULL");
 }
 
+/* What steps add to begins with zeros. */
+static void print_sums(Print *e)
+{
+    const Plan *p = e->p;
+    for (NodeId id = 0; p->summed && e->pr->dir == BACKWARD && id < p->n_nodes; id++) {
+        const Storage *st = &e->pr->node[id];
+        if (!p->summed[id])
+            continue;
+        const Poly *rows = poly_mul(p->m, poly_dim(p->m, ATOM_B), array_elements(p->m, id));
+        buf_f(&e->ops,
+              "    { .name = \"sums\", .kind = CELL_OP_FILL,\n"
+              "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
+              emit_storage_buffer(e, st),
+              emit_poly_expr(e, poly_mul(p->m, rows, poly_const(p->m, dtype_bytes(st->dtype)))));
+        e->n_ops++;
+    }
+}
+
 /* The kernels of a walk beside the module, one behind the other, of which each may have several forms. */
 static void print_stages(Print *e, int level)
 {
@@ -129,6 +147,7 @@ static void emit_own(Print *e, bool states)
         e->p->schedule->forms(e->p, e->pr, &forms);
     for (int i = 0; i < forms.len; i++)
         own += forms.data[i].own_states;
+    print_sums(e);
     /* Behind what comes before the walk: a step's first kernel may start while the one before the loop
      * ends. */
     if (states && !own)

@@ -309,6 +309,7 @@ typedef struct Buffer {
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
     bool time_first;              /* [T][B][axes], not [B][T][axes] (plan_time.c) */
+    bool untimed; /* partial sums of values that have a row for each sequence, not for each step */
     int ring;                     /* only the steps themselves read it: kept for so many steps, unless it is
                                    * saved; 0: for all */
 } Buffer;
@@ -387,6 +388,8 @@ struct Plan {
     struct Read *taken;           /* per tensor of Tensor.chunk: where its root, an operand or the gradient of
                                    * a read, lies; or NULL */
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
+    bool *summed; /* per node: of backward, a step adds it to what the steps before it made, and memory has
+                                   * a row of it for each sequence (plan_summed.c); NULL: none is */
     bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied; /* the copies that products take are made */
     bool adds_products; /* Schedule.adds_products, and a step has one */
@@ -514,6 +517,9 @@ bool parts_along_k(const GemmSide *s, bool left);
 enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
 #define PARTS_TERMS ((int64_t)1 << 32)
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
+
+/* plan_summed.c: the array of Plan.summed of which this is the sum over sequences; -1: it is none such. */
+NodeId summed_term(const Plan *p, NodeId sum);
 
 /* plan_table.c: the name of a table is made of what is in it. */
 uint64_t table_number(const Plan *p, NodeId array);

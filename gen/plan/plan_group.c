@@ -156,8 +156,9 @@ static bool fits_column(const Plan *p, const Program *pr, int group, NodeId arra
     const Group *g = &pr->groups.data[group];
     const Node *a = at(p, array), *body = at(p, a->args[0]);
     const Node *first = at(p, at(p, g->arrays.data[0])->args[0]);
-    if (!sums_over_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound ||
-        is_scatter(p, array, &(int){ 0 }, &(NodeId){ 0 }))
+    if (!sums_over_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) ||
+        body->nbound != first->nbound || is_scatter(p, array, &(int){ 0 }, &(NodeId){ 0 }) ||
+        (summed_term(p, array) < 0) != (summed_term(p, g->arrays.data[0]) < 0))
         return false;
     for (int i = 0; i < body->nbound; i++)
         if (body->bound[i] != first->bound[i])
@@ -259,6 +260,7 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
         g.timed = false;
         for (int i = 0; i < r->nbound; i++)
             g.timed |= r->bound[i] == IX_TIME;
+        g.timed = g.timed && summed_term(p, array) < 0;
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
     g.naxes = g.past              ? past_rows(p, array)

@@ -118,6 +118,7 @@ bool crosses_blocks(const Phasing *s, NodeId array);     /* no block of the walk
 
 /* plan_group.c */
 void mark_cats(Plan *p, const Phasing *s); /* p->is_cat, in_place */
+void find_summed(Plan *p, const Phasing *s); /* p->summed */
 void mark_short_sums(Plan *p, const Phasing *s);         /* sums that are printed where they are read */
 void make_groups(Plan *p, const Phasing *s);
 bool is_root(const Module *m, NodeId id);
@@ -166,7 +167,7 @@ void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)
 void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted);
 void store_read_values(Plan *p, const Phasing *s, bool *wanted);  /* marks what forward must keep for backward */
 void finish_cats(Plan *p, Program *pr);
-void find_rings(Plan *p, const Phasing *forward);
+void find_rings(Plan *p, const Phasing *s);
 
 /* plan_between.c: of tensors between the step and the kernels of a schedule that cuts it. Where each is
  * taken from; the value of one that the step makes; does the direction read it; a buffer for it. */

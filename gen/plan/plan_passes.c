@@ -87,6 +87,8 @@ static void group(Planning *s, Direction d)
     Plan *p = s->p;
     mark_cats(p, &s->of[d]);
     mark_short_sums(p, &s->of[d]);
+    if (d == BACKWARD && s->rewritten)
+        find_summed(p, &s->of[d]);
     make_groups(p, &s->of[d]);
     if (p->schedule->refuses_groups)
         p->refused = p->schedule->refuses_groups(p, &p->program[d]);
@@ -218,6 +220,13 @@ static void settle(Planning *s)
         tell_refusals(p, s->refusals, true);
 }
 
+/* Behind settle: a plan may be of a schedule that has taken over another one's. */
+static void backward_rings(Planning *s)
+{
+    if (s->p->schedule->sums_steps)
+        find_rings(s->p, &s->of[BACKWARD]);
+}
+
 static void walks(Planning *s)
 {
     Plan *p = s->p;
@@ -267,11 +276,13 @@ const PlanPass plan_passes[] = {
     { "forward-groups", group_forward, "which kernel or product computes each array of forward" },
     { "forward-joined", join_forward, "the same; sums go to the kernels that have what they add" },
     { "forward-storage", store_forward, "where forward's arrays lie" },
-    { "rings", rings, "what only the steps read is kept for a step or two" },
+    { "rings", rings, "what only forward's steps read is kept for a step or two" },
     { "rounded", rounded, "what only products write is read without a rounding" },
     { "walk", walk, "the kernel that walks all steps, where the schedule prints it whole" },
     { "shapes", shapes, "kernels have names, threads, and buffers for partial sums" },
     { "settle", settle, "the schedule that takes the plan" },
+    { "backward-rings", backward_rings,
+      "what only backward's steps read is kept for a step, by some schedules" },
     { "walks", walks, "kernels that may walk all steps in place of a step's; or time in front of batch" },
     { "codes", codes, "products of numbers of 8 bits as they are stored" },
     { "parts", parts, "products of f32 as those of three parts in bf16" },

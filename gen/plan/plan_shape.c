@@ -178,6 +178,7 @@ void finish_groups(Plan *p, Program *pr)
         g->threads_2 = by_walk ? g->threads : 1024;      /* few partial sums, one behind another */
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].by_rows = g->by_rows;
+        p->buffers.data[g->partial].untimed = !g->timed;
         p->buffers.data[g->partial].columns = elements;
         p->buffers.data[g->partial].arrays = g->arrays.len;
         if (by_walk)                  /* a row per sequence */

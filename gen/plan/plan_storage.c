@@ -72,7 +72,7 @@ void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)
         return;
     }
     st->batched = dep & DEP_BATCH;
-    st->timed = dep & DEP_TIME;
+    st->timed = (dep & DEP_TIME) && !(p->summed && p->summed[id]);
     if (mutate("wrong-hoist") && pr->phase[id] == PHASE_BEFORE && !plan_reduces(p, id))
         st->timed = false;
     st->dtype = type_of_array(p, id);
@@ -332,9 +332,10 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
                          !on_chip && (!p->schedule->per_unit || state_behind(s, t)));
 }
 
-static void end_ring(Plan *p, const Storage *st)
+/* In backward the reserve has all rows of what it has, and its rings are forward's. */
+static void end_ring(Plan *p, const Program *pr, const Storage *st)
 {
-    if ((st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && st->slot >= 0)
+    if ((st->home == HOME_WORKSPACE || (st->home == HOME_RESERVE && pr->dir == FORWARD)) && st->slot >= 0)
         p->buffers.data[st->slot].ring = 0;
 }
 
@@ -342,34 +343,37 @@ static void end_ring(Plan *p, const Storage *st)
 static void end_rings(Plan *p, const Phasing *s)
 {
     Module *m = p->m;
-    Program *pr = &p->program[FORWARD];
+    Program *pr = &p->program[s->g->dir];
     bool *beside = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
         beside[id] |= pr->phase[id] != PHASE_DURING;
         if (p->kept && p->kept[id])
-            end_ring(p, &pr->node[id]); /* a walk beside the module reads it */
+            end_ring(p, pr, &pr->node[id]); /* a walk beside the module reads it */
         if (!s->needed[id] || !beside[id])
             continue;
-        end_ring(p, &pr->node[id]);
+        end_ring(p, pr, &pr->node[id]);
         for (int i = 0; i < s->uses[id].len; i++) {
             const Read *r = &s->uses[id].data[i].read;
             if (!r->is_tensor && pr->node[r->id].home == HOME_NONE)
                 beside[r->id] = true;                     /* it is printed there */
             else if (!r->is_tensor)
-                end_ring(p, &pr->node[r->id]);
-            else if (m->tensors.data[r->id].kind == T_STATE && m->roots.data[r->id].next >= 0)
-                end_ring(p, &pr->node[m->roots.data[r->id].next]);
+                end_ring(p, pr, &pr->node[r->id]);
+            else if (pr->dir == FORWARD && m->tensors.data[r->id].kind == T_STATE &&
+                     m->roots.data[r->id].next >= 0)
+                end_ring(p, pr, &pr->node[m->roots.data[r->id].next]);
         }
     }
 }
 
 /* With steps, forward itself reads a state from the step before, and any other value of a step in that step
  * only. So they are kept for two steps, or one, except in the reserve: inference takes no memory for them that
- * grows with T. */
+ * grows with T. Backward has the adjoints of states by the parity of the step anyway. What products read or give has
+ * all of its rows there. */
 void find_rings(Plan *p, const Phasing *s)
 {
-    Program *pr = &p->program[FORWARD];
-    if (p->schedule->on_chip)
+    Program *pr = &p->program[s->g->dir];
+    bool back = s->g->dir == BACKWARD;
+    if (p->schedule->on_chip || (back && (p->request->cpu || module_starts(p->m) >= 0)))
         return;
     for (NodeId id = 0; id < p->n_nodes; id++) {
         const Storage *st = &pr->node[id];
@@ -377,6 +381,8 @@ void find_rings(Plan *p, const Phasing *s)
         if (!s->needed[id] || !kept || st->slot < 0 || !st->timed || pr->phase[id] != PHASE_DURING)
             continue;
         Buffer *b = &p->buffers.data[st->slot];
+        if (back && (b->reserve || pr->in_products[id]))
+            continue;
         bool state = root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NEXT || copies_state(p, id);
         int steps = state ? 2 : 1;
         if (!b->reserve || b->inference)

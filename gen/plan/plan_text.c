@@ -29,6 +29,7 @@ const Field plan_value_flags[] = {
     OF(Plan, rounded),
     OF(Plan, narrow),
     OF(Plan, kept),
+    OF(Plan, summed),
     OF(Plan, from_product),
     OF(Plan, again),
     OF(Plan, rematerialised),
@@ -36,7 +37,7 @@ const Field plan_value_flags[] = {
     { NULL, 0 },
 };
 const Field plan_buffer_flags[] = {
-    OF(Buffer, by_rows), OF(Buffer, inference), OF(Buffer, time_first), { NULL, 0 }
+    OF(Buffer, by_rows), OF(Buffer, inference), OF(Buffer, time_first), OF(Buffer, untimed), { NULL, 0 }
 };
 const Field plan_buffer_numbers[] = { OF(Buffer, arrays),    OF(Buffer, each), OF(Buffer, most),
                                       OF(Buffer, per_steps), OF(Buffer, ring), { NULL, 0 } };

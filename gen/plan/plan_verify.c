@@ -298,7 +298,9 @@ static void check_rings(PlanCheck *v)
         for (int i = 0; is_needed(v, id) && v->pr->phase[id] != PHASE_DURING && i < v->uses[id].len; i++) {
             const Read *r = &v->uses[id].data[i].read;
             const Storage *st = r->is_tensor ? NULL : &v->pr->node[r->id];
-            if (st && (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE))
+            bool own =
+                st && (st->home == HOME_WORKSPACE || (st->home == HOME_RESERVE && v->pr->dir == FORWARD));
+            if (own)
                 REQUIRE(v, !p->buffers.data[st->slot].ring,
                         "%%%d reads all steps of %%%d, of which %d are kept", id, r->id,
                         p->buffers.data[st->slot].ring);
@@ -380,7 +382,7 @@ static void check_direction(PlanCheck *v, const char *pass)
         check_groups(v);
     if (!v->wrong && is_behind(pass, "forward-storage"))
         check_storage(v);
-    if (!v->wrong && is_behind(pass, "rings") && v->pr->dir == FORWARD)
+    if (!v->wrong && is_behind(pass, "rings"))
         check_rings(v);
     if (!v->wrong && is_behind(pass, "shapes"))
         check_kernels(v);

@@ -57,6 +57,8 @@ struct Schedule {
                                    * of */
     bool heads; /* a kernel walks all steps of a head, as an on_chip one does, in a plan as steps
                                    * has it: for a schedule that cuts, that plan's steps lie in memory */
+    bool sums_steps; /* backward keeps what a step makes for the step alone, or for one sum over sequences
+                                   * and steps, for one step and as that sum: memory does not grow with T for it */
     bool adds_products; /* a step's products are sums that its kernel adds, as all others; it is tried
                                    * where a schedule before it takes a cell, but has kernels for each step */
     const char *takes_hints; /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,

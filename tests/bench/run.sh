@@ -47,6 +47,25 @@ WORKLOADS=$work/own.list bash "$root/bench/prepare.sh" "$work/own" >/dev/null
 WORKLOADS=$work/own.list bash "$root/bench/memory.sh" "$work/own" >"$work/own.txt"
 same "a list of one's own" "0 small" "$? $(sed -n 's/.*"workload": "\([a-z_]*\)".*/\1/p' "$work/own/memory.json" | xargs)"
 
+# A param that meets a matrix state: what each sequence's steps add to its gradient is added up as they make it,
+# and what a step makes for itself is kept for one step. So a step more of a sequence takes a head's vectors of
+# workspace (of M2RNN one and a number, of E92 three), and no matrix of 16 x 16 or 32 x 32.
+for T in 1024 8192; do
+    printf '%s\n' "m2rnn_$T | m2rnn --dtype bf16 | 8,$T,16 |" "e92_$T | e92 --dtype bf16 --dim N=32 | 4,$T,8 |" \
+        "lengths_$T | m2rnn --lengths --reverse --set clip=bound | 2,$T,4 |"
+done >"$work/steps.list"
+WORKLOADS=$work/steps.list bash "$root/bench/prepare.sh" "$work/steps" >/dev/null
+WORKLOADS=$work/steps.list bash "$root/bench/memory.sh" "$work/steps" >"$work/steps.txt" || cat "$work/steps.txt"
+a_step() { # of one head: workspace of 8192 steps without that of 1024
+    local long short
+    long=$(sed -n "/\"workload\": \"$1_8192\"/s/.*\"workspace_bytes\": \([0-9]*\).*/\1/p" "$work/steps/memory.json")
+    short=$(sed -n "/\"workload\": \"$1_1024\"/s/.*\"workspace_bytes\": \([0-9]*\).*/\1/p" "$work/steps/memory.json")
+    echo $(((long - short) / (7168 * $2)))
+}
+same "m2rnn's workspace for a step of a head" 68 "$(a_step m2rnn $((8 * 16)))"
+same "e92's workspace for a step of a head" 384 "$(a_step e92 $((4 * 8)))"
+same "m2rnn's workspace for a step of a head, with lengths" 132 "$(a_step lengths $((2 * 4)))"
+
 # The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it
 # leaves out.
 explained() { # workload, spec, sizes

@@ -60,10 +60,12 @@ done
 instance deltaproduct tile "$heads" --dim N=5 --dim V=7 --dim M=3
 instance e21 tile "$heads" --dim N=6 --dim P=4
 # A block has a head of a sequence, and walks all steps: of few elements and many, of none that are heads, of
-# two axes of them; the last has no room for what is asked for a step ahead.
+# two axes of them; the last has no room for what is asked for a step ahead. A param's gradient is summed as steps
+# make it where that is smaller than the state: of m2rnn where N is at least V.
 for spec in m2rnn delta; do
     instance $spec block "$heads" --dim N=5 --dim V=7
 done
+instance m2rnn block "$heads" --dim N=7 --dim V=5
 instance e91 block "$heads" --dim N=6 --dim R=3
 instance e92 block "$heads" --dim N=9
 instance e85 block "$one_less" --dim N=5

@@ -372,6 +372,18 @@ static void take_turns(const Plan *p, BlockWalk *w)
     }
 }
 
+/* The sums of all steps, where there is still room: else each step adds to memory. */
+static void take_sums(const Plan *p, const Program *pr, BlockWalk *w)
+{
+    for (NodeId id = 0; p->summed && pr->dir == BACKWARD && id < p->n_nodes; id++) {
+        Held h = { .kind = HELD_SUM, .id = id, .heads = w->nheads };
+        if (!p->summed[id] || !lay_out(p, &h) || w->bytes + bytes_of(p, &h) > TARGET_BLOCK_BYTES)
+            continue;
+        w->bytes += bytes_of(p, &h);
+        vec_push(p->m->arena, &w->held, h);
+    }
+}
+
 static NodeId made_by(const Plan *p, const Program *pr, int key)
 {
     if (key >= 0)
@@ -493,6 +505,7 @@ static BlockWalk *try_heads(Plan *p, const Program *pr, int nheads, const Reason
     w->threads = threads_for(w);
     take_turns(p, w);
     take_ahead(p, pr, w);
+    take_sums(p, pr, w);
     find_waits(p, pr, w);
     return w;
 }
@@ -614,6 +627,7 @@ const Schedule block_schedule = {
     .what_on_cpu = "kernels and products for each step",
     .plans_as_next = true,
     .adds_products = true,
+    .sums_steps = true,
     .heads = true,
     .rewrites = rewrites,
     .settle = settle,

@@ -29,7 +29,8 @@ typedef enum {
     HELD_VALUE, /* of a step, made by one group and read by others */
     HELD_CARRIED, /* a next state, or the adjoint of the state before: of this step and the one before */
     HELD_PARAM, /* what is the same in all steps: a param, or what is made of params */
-    HELD_AHEAD /* what lies in memory before the walk, of this step and of the next */
+    HELD_AHEAD, /* what lies in memory before the walk, of this step and of the next */
+    HELD_SUM /* what each step adds to, for a sum over sequences behind the walk (Plan.summed) */
 } HeldKind;
 
 /* What a block has in shared memory, of its own heads: element [i, j] behind the heads stands at i

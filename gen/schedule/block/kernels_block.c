@@ -73,7 +73,16 @@ static const KirExpr *finds(Code *x, const Read *r)
 static const KirExpr *keeps(Code *x, NodeId id, const KirExpr *value)
 {
     const Plan *p = x->k->p;
-    Held *h = block_held(block(x)->w, HELD_VALUE, false, id);
+    Held *h = block_held(block(x)->w, HELD_SUM, false, id);
+    if (h) {
+        Read of = read_itself(p->m, id);
+        if (mutate("last-step"))
+            kir_assign(x->kir, element(x, h, of.map, false), value);
+        else
+            kir_add_to(x->kir, element(x, h, of.map, false), value);
+        return kir_truth(x->kir, false);
+    }
+    h = block_held(block(x)->w, HELD_VALUE, false, id);
     h = h ? h : block_held(block(x)->w, HELD_CARRIED, false, id);
     if (!h)
         return NULL;
@@ -166,10 +175,41 @@ static void fill_carried(BlockKernel *b, const Held *h)
     fill(b, h, from, KA_LOAD, code_mul(x, last, code_int(x, h->elements)));
 }
 
+/* Sums begin with zeros. */
+static void fill_sums(BlockKernel *b, const Held *h)
+{
+    Code *x = b->x;
+    const KirExpr *e;
+    KirOpen loop = open_elements(b, "e", part_elements(h), 1, &e);
+    kir_assign(x->kir, kir_element(x->kir, h->at, part_place(b, h, e)), kir_real(x->kir, code_real(x), 0));
+    kir_close(x->kir, loop);
+}
+
+/* Behind the last step memory gets the sums of the block's heads. */
+static void leave_sums(BlockKernel *b)
+{
+    Code *x = b->x;
+    const Plan *p = x->k->p;
+    for (int i = 0; i < b->w->held.len; i++) {
+        const Held *h = &b->w->held.data[i];
+        const KirExpr *e;
+        if (h->kind != HELD_SUM)
+            continue;
+        const KirExpr *to = code_written(x, REF_NODE, h->id, x->k->pr->node[h->id].dtype);
+        const KirExpr *begin = part_begin(b, h->heads, part_elements(h));
+        to = code_place(x, to, x->b, array_elements(p->m, h->id), begin);
+        KirOpen loop = open_elements(b, "e", part_elements(h), 1, &e);
+        kir_store(x->kir, code_move(x, to, e), kir_element(x->kir, h->at, part_place(b, h, e)), NULL);
+        kir_close(x->kir, loop);
+    }
+}
+
 static void fill_all(BlockKernel *b)
 {
     for (int i = 0; i < b->w->held.len; i++) {
         const Held *h = &b->w->held.data[i];
+        if (h->kind == HELD_SUM)
+            fill_sums(b, h);
         if (h->kind == HELD_PARAM)
             fill_param(b, h);
         else if (h->kind == HELD_CARRIED)
@@ -725,6 +765,8 @@ static void build(BlockKernel *b)
     take_next(b);
     kir_close(x->kir, loop);
     kir_barrier(x->kir, KIR_BLOCK);
+    x->b = sequence;
+    leave_sums(b);
     kir_close(x->kir, items);
 }
 
