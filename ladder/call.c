@@ -24,7 +24,15 @@ double uniform(void)
 
 double normal(void)
 {
-    return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform());
+    double size = sqrt(-2 * log(uniform() + 1e-300));
+    return size * cos(6.283185307179586 * uniform());
+}
+
+bool normal_is_negative(void)
+{
+    (void)uniform();
+    double turn = uniform(), from = fabs(fabs(turn - 0.5) - 0.25);
+    return from > 1e-9 ? turn > 0.25 && turn < 0.75 : cos(6.283185307179586 * turn) < 0;
 }
 
 uint64_t normal_at(void)

@@ -277,7 +277,7 @@ static void run_rough(const Case *c, Set *f, Set *b)
 /* Moved by u of random sign, or the other way where that leaves the range. */
 static double moved(const cell_domain *domain, double v, double u)
 {
-    double to = v * (1 + (normal() < 0 ? -u : u));
+    double to = v * (1 + (normal_is_negative() ? -u : u));
     if (domain && !(to > domain->low && to < domain->high))
         to = 2 * v - to;
     return domain && !(to > domain->low && to < domain->high) ? v : to;
@@ -288,7 +288,8 @@ static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *fr
     for (int i = 0; i < n; i++) {
         bool fixed = args[i].dtype == CELL_I32 || c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
         const cell_domain *domain = args[i].role == CELL_ROLE_VALUE ? domain_of(c->d, args[i].tensor) : NULL;
-        for (int64_t k = 0; !written(c->d, &args[i]) && k < to->n[i]; k++)
+        int64_t n_read = written(c->d, &args[i]) ? 0 : to->n[i];
+        for (int64_t k = 0; k < n_read; k++)
             to->v[i][k] = fixed ? from->v[i][k] : moved(domain, from->v[i][k], u);
     }
 }

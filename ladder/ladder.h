@@ -78,6 +78,7 @@ double rounded(double v, cell_dtype t);
 double overflow(cell_dtype t);
 double uniform(void); /* [0, 1) */
 double normal(void);
+bool normal_is_negative(void); /* of the number that normal would give: its sign takes no functions */
 /* Where the generator of normal is, and back there. */
 uint64_t normal_at(void);
 void normal_from(uint64_t at);

@@ -34,7 +34,7 @@ struct dim3 {
 // What the emulator's own files define.
 
 enum { CELL_EMU_XOR, CELL_EMU_IDX, CELL_EMU_UP, CELL_EMU_DOWN, CELL_EMU_ANY, CELL_EMU_ALL };
-enum { CELL_EMU_BF16, CELL_EMU_F16, CELL_EMU_TF32 };
+enum { CELL_EMU_BF16, CELL_EMU_F16, CELL_EMU_TF32, CELL_EMU_F64 };
 
 int cell_emu_thread_index(void);
 int cell_emu_thread_count(void);
@@ -43,6 +43,7 @@ int64_t cell_emu_block_count(int axis);
 int cell_emu_cluster_rank(void);
 int cell_emu_cluster_size(void);
 uint64_t cell_emu_shuffle(int how, uint64_t value, int operand);
+const uint64_t *cell_emu_exchange(uint64_t value); // what all lanes of the warp give
 void cell_emu_warp_barrier(void);
 void cell_emu_barrier(int id, int count, int wait);
 void cell_emu_split_init(size_t offset);
@@ -57,6 +58,7 @@ void cell_emu_inbox_send(size_t offset, int rank, int bytes); // behind the writ
 void cell_emu_counter_wait(const unsigned *counter, unsigned value); // until it has reached value
 void cell_emu_word_wait(const unsigned *word, unsigned value);       // until it is not value
 void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]);
+void cell_emu_mma_double(double c[2], double a, double b);
 unsigned char *cell_emu_shared_base(void);
 size_t cell_emu_shared_offset(const void *p);
 unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t element, size_t *advance);
@@ -548,10 +550,11 @@ template <bool Across, class T> inline void cell_load_matrices(uint32_t (&x)[4],
     static_assert(sizeof(T) == 2, "elements of 2 bytes");
     cell_emu_check_aligned(line.p, 16, "cell_load_matrices");
     const int row = cell_lane() / 4, pair = cell_lane() % 4 * 2;
+    const uint64_t *lines = cell_emu_exchange((uint64_t)(uintptr_t)line.p);
     for (int m = 0; m < 4; m++) {
         uint32_t halves[2];
         for (int i = 0; i < 2; i++) {
-            const uint64_t from = cell_shfl((uint64_t)(uintptr_t)line.p, m * 8 + (Across ? pair + i : row));
+            const uint64_t from = lines[m * 8 + (Across ? pair + i : row)];
             const std::remove_const_t<T> v = cell_smem<T>((T *)(uintptr_t)from)[Across ? row : pair + i];
             halves[i] = v.bits;
         }
@@ -560,12 +563,10 @@ template <bool Across, class T> inline void cell_load_matrices(uint32_t (&x)[4],
 }
 inline void cell_mma_double(double &c0, double &c1, double a, double b)
 {
-    const int lane = cell_lane();
-    for (int k = 0; k < 4; k++) {
-        const double x = cell_shfl(a, lane / 4 * 4 + k);
-        c0 += x * cell_shfl(b, lane % 4 * 8 + k);
-        c1 += x * cell_shfl(b, lane % 4 * 8 + 4 + k);
-    }
+    double c[2] = { c0, c1 };
+    cell_emu_mma_double(c, a, b);
+    c0 = c[0];
+    c1 = c[1];
 }
 inline uint32_t cell_detail_two(cell_bf16, float low, float high)
 {

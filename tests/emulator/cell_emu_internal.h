@@ -45,6 +45,7 @@ enum class Kind {
     cluster_arrive,
     cluster_wait,
     inbox_wait,
+    matrices,
     mma
 };
 
@@ -190,6 +191,8 @@ struct Launch {
 
 // Read in every call of a kernel: not by a function, which AddressSanitizer would look at besides.
 extern __thread Launch *emu_launch __attribute__((tls_model("initial-exec")));
+
+inline Thread *self() { return emu_launch->current; }
 
 // cell_emu_fiber.cc
 void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)());

@@ -50,7 +50,7 @@ static Thread *draw_ready(Launch *launch)
     const size_t n = launch->ready.size();
     if (n == 0)
         return nullptr;
-    const size_t i = emu_random(launch) % n;
+    const size_t i = (size_t)((emu_random(launch) >> 32) * n >> 32); // a division would take longer than the rest
     Thread *thread = launch->ready[i];
     launch->ready[i] = launch->ready[n - 1];
     launch->ready.pop_back();

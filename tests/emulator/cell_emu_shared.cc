@@ -20,8 +20,6 @@ void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attr
 
 enum { kGap = 64, kCell = 2, kMostCarvings = 256, kSeveralLanes = 32 };
 
-static Thread *self() { return emu_launch->current; }
-
 static void poison(unsigned char *at, size_t bytes)
 {
     if (__asan_poison_memory_region)

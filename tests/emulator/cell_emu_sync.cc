@@ -29,11 +29,11 @@ const char *emu_kind_name(Kind kind)
                                         "cell_cluster_arrive",
                                         "cell_cluster_wait",
                                         "cell_inbox_wait",
+                                        "cell_load_matrices",
                                         "cell_mma"};
     return names[(int)kind];
 }
 
-static Thread *self() { return emu_launch->current; }
 static Warp &warp_of(Thread *t) { return t->block->warps[(size_t)t->warp()]; }
 
 void emu_sync_reset(Cluster *cluster)
@@ -102,11 +102,16 @@ static void wake_warp(Block *block, int number)
 {
     Warp &warp = block->warps[(size_t)number];
     warp.blocked = false;
-    for (int l = 0; l < kLanes; l++) {
-        Thread *lane = &block->threads[(size_t)(number * kLanes + l)];
-        if (lane != self())
-            emu_wake(lane);
+    std::vector<Thread *> &ready = emu_launch->ready;
+    Thread *lane = &block->threads[(size_t)number * kLanes];
+    const Thread *awake = self();
+    size_t n = ready.size();
+    ready.resize(n + kLanes);
+    for (int l = 0; l < kLanes; l++, lane++) {
+        ready[n] = lane;
+        n += lane != awake;
     }
+    ready.resize(n);
 }
 
 // The last lane of a warp that has to wait for others.
@@ -142,6 +147,15 @@ static void take(Cluster *cluster, int w, const std::vector<uint32_t> &seen)
 
 // Shuffles and votes.
 
+static void vote(Warp &warp, bool all)
+{
+    uint64_t said = all;
+    for (int l = 0; l < kLanes; l++)
+        said = all ? said && warp.slot[l] : said || warp.slot[l];
+    for (int l = 0; l < kLanes; l++)
+        warp.result[l] = said;
+}
+
 uint64_t cell_emu_shuffle(int how, uint64_t value, int operand)
 {
     static const Kind kinds[] = {Kind::shfl_xor,  Kind::shfl, Kind::shfl_up,
@@ -155,26 +169,34 @@ uint64_t cell_emu_shuffle(int how, uint64_t value, int operand)
     // cell_shfl may name a different lane in each; the other operands are the same in all.
     if (!meet(kind, kind == Kind::shfl ? 0 : operand, 0))
         return warp.result[lane];
-    bool any = false, all = true;
-    for (int l = 0; l < kLanes; l++) {
-        any = any || warp.slot[l];
-        all = all && warp.slot[l];
-    }
-    for (int l = 0; l < kLanes; l++) {
-        const int other = (int)warp.payload[l][0];
-        int from = l;
-        if (kind == Kind::shfl_xor)
-            from = (l ^ other) & (kLanes - 1);
-        else if (kind == Kind::shfl)
-            from = other & (kLanes - 1);
-        else if (kind == Kind::shfl_up)
-            from = l - other < 0 ? l : l - other;
-        else if (kind == Kind::shfl_down)
-            from = l + other >= kLanes ? l : l + other;
-        warp.result[l] = kind == Kind::any ? any : kind == Kind::all ? all : warp.slot[from];
-    }
+    if (kind == Kind::any || kind == Kind::all)
+        vote(warp, kind == Kind::all);
+    else if (kind == Kind::shfl)
+        for (int l = 0; l < kLanes; l++)
+            warp.result[l] = warp.slot[warp.payload[l][0] & (kLanes - 1)];
+    else if (kind == Kind::shfl_xor)
+        for (int l = 0; l < kLanes; l++)
+            warp.result[l] = warp.slot[(l ^ operand) & (kLanes - 1)];
+    else
+        for (int l = 0; l < kLanes; l++) {
+            const int from = kind == Kind::shfl_up ? l - operand : l + operand;
+            warp.result[l] = warp.slot[from < 0 || from >= kLanes ? l : from];
+        }
     wake_warp(t->block, t->warp());
     return warp.result[lane];
+}
+
+// What all lanes give. It stays until all of them have come to the next meeting.
+const uint64_t *cell_emu_exchange(uint64_t value)
+{
+    Thread *t = self();
+    Warp &warp = warp_of(t);
+    warp.slot[t->lane()] = value;
+    if (meet(Kind::matrices, 0, 0)) {
+        memcpy(warp.result, warp.slot, sizeof warp.result);
+        wake_warp(t->block, t->warp());
+    }
+    return warp.result;
 }
 
 void cell_emu_warp_barrier(void)
@@ -509,4 +531,33 @@ void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]
         wake_warp(t->block, t->warp());
     }
     memcpy(c, payload, 4 * sizeof *c);
+}
+
+// C [8, 8] += A [8, 4] B [4, 8] in doubles, term by term: a lane has A's element (lane / 4, lane % 4), B's
+// (lane % 4, lane / 4), and of C a row's two neighbours.
+void cell_emu_mma_double(double c[2], double a, double b)
+{
+    Thread *t = self();
+    Warp &warp = warp_of(t);
+    uint32_t *payload = warp.payload[t->lane()];
+    memcpy(payload, c, 2 * sizeof *c);
+    memcpy(payload + 4, &a, sizeof a);
+    memcpy(payload + 6, &b, sizeof b);
+    if (meet(Kind::mma, CELL_EMU_F64, 0)) {
+        double x[kLanes], y[kLanes], sum[2];
+        for (int l = 0; l < kLanes; l++) {
+            memcpy(&x[l], &warp.payload[l][4], sizeof x[l]);
+            memcpy(&y[l], &warp.payload[l][6], sizeof y[l]);
+        }
+        for (int l = 0; l < kLanes; l++) {
+            memcpy(sum, warp.payload[l], sizeof sum);
+            for (int h = 0; h < 2; h++) {
+                for (int k = 0; k < 4; k++)
+                    sum[h] += x[l / 4 * 4 + k] * y[l % 4 * 8 + h * 4 + k];
+            }
+            memcpy(warp.payload[l], sum, sizeof sum);
+        }
+        wake_warp(t->block, t->warp());
+    }
+    memcpy(c, payload, 2 * sizeof *c);
 }
