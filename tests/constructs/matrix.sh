@@ -4,6 +4,7 @@
 # `// kernels: SCHEDULE... | B,T,DIMS... | TYPE... | OPTION...`. Of f64 and f32, which differ in what kernels are printed by
 # a word and by the width of vectors, each schedule takes one in turn, beside the types of 16 bits. A cell with one schedule
 # takes both, so that every cell runs in each of its types. FULL=1: all take both.
+# Sizes behind `gpu:` are for a GPU.
 # In: CELLS, a regular expression on the names of cells; FULL; COVER: all types, for tests/ladder/cover.awk
 # to choose from.
 set -u

@@ -392,7 +392,7 @@ TYPES=f32 instance e79 tile "$few 4,130,8" --dim N=8 --set bias=input --products
 # Products of 16 bits with what is computed from them, and with what makes their operands, at all sizes: one tile, more than there
 # are multiprocessors, rows and columns that end within one, a depth of less than a fetch and of several; and rows that are no
 # multiples of 16 bytes.
-TYPES="bf16 f16" instance linear_act map "$two 1,1,8,8 2,65,328,264 3,130,72,520 1,1300,16,72" --products fused
+TYPES="bf16 f16" instance linear_act map "$two 1,1,8,8 2,65,72,264 gpu:2,65,328,264 gpu:3,130,72,520 1,1300,16,72" --products fused
 SUFFIX=_waves TYPES=bf16 instance linear_act map "1,1,8,8 4,275,264,8 gpu:4,275,3848,8" --products fused
 TYPES=bf16 instance linear_act map "2,65,72,264" --products fused --set act=gelu_tanh --reverse
 TYPES=f16 instance linear_act map "2,65,72,264" --products fused --set act=silu
