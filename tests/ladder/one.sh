@@ -107,6 +107,8 @@ build() {
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
     [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && sanitize=-fsanitize=address,undefined
+    # What a debugger reads is half of what linking takes, and only reports name lines.
+    [[ $BACKEND == emulated && -z ${EMU_REPORT:-} ]] && sanitize+=" -Wl,-S"
     # shellcheck disable=SC2086
     $CXX $sanitize ${EMU_LINKER:-} "$dir"/{kernels.$as,reference,rough}.o "$host" $cpu $symbols \
         "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \
