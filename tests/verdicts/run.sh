@@ -93,7 +93,7 @@ comes_to failed "a failure, once more"
 cp "$work/sound" "$out/layernorm/layernorm.cu"
 planted "an emitted plan" "$out/layernorm/layernorm.c" 's/CELL_X_CEILDIV/CELL_X_MIN/'
 planted "an emitted reference" "$out/layernorm/layernorm_ref.c" 's/sqrt(va/1 + sqrt(va/'
-planted "the emulator" "$copy/tests/emulator/cell_emu_sync.cc" 's/(l ^ other) &/(l ^ other ^ 1) \&/'
+planted "the emulator" "$copy/tests/emulator/cell_emu_sync.cc" 's/(l ^ operand) &/(l ^ operand ^ 1) \&/'
 planted "what kernels see of the emulator" "$copy/tests/emulator/cell_emu_device.h" \
     's/CELL_EMU_XOR, v, mask/CELL_EMU_XOR, v, mask ^ 1/'
 planted "the device library" "$copy/runtime/device/cell_device_reduce.cuh" \
