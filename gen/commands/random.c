@@ -28,7 +28,10 @@ static const CommandHelp random_help = {
              "same way, and\n"
              "kept in the directory of --keep. With --linear they are linear in their states, which are "
              "matrices:\n"
-             "many of those can be walked several steps at a time.",
+             "many of those can be walked several steps at a time. With --gated their steps multiply vectors "
+             "of their "
+             "states\n"
+             "by params, as gates do: many of those one kernel walks with the params on chip.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -211,14 +214,20 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
         printf("kept as %s\n", shown_text(c, path));
 }
 
-/* The first draw of a seed that can be checked, or its linear cell, in which nothing is no number. Gives how
- * many came before it. */
-static int draw_cell(Compiler *c, uint64_t seed, bool linear, const char *dir, Buf *out)
+/* Which cells are drawn. */
+typedef enum { DRAW_ANY, DRAW_LINEAR, DRAW_GATED } Drawn;
+
+/* The first draw of a seed that can be checked, or its linear or gated cell, in which nothing is no number.
+ * Gives how many came before it. */
+static int draw_cell(Compiler *c, uint64_t seed, Drawn drawn, const char *dir, Buf *out)
 {
     random_settings(seed, c);
-    if (linear) {
+    if (drawn != DRAW_ANY) {
         *out = (Buf){ .arena = c->arena };
-        random_linear_cell(c, seed, false, out);
+        if (drawn == DRAW_LINEAR)
+            random_linear_cell(c, seed, false, out);
+        else
+            random_gated_cell(c, seed, out);
         return 0;
     }
     for (int draw = 0; draw < MAX_DRAWS; draw++) {
@@ -232,14 +241,14 @@ static int draw_cell(Compiler *c, uint64_t seed, bool linear, const char *dir, B
     exit(70);
 }
 
-static int print_one(Compiler *c, int64_t seed, bool linear, const char *dir)
+static int print_one(Compiler *c, int64_t seed, Drawn drawn, const char *dir)
 {
     Buf text = {.arena = c->arena};
-    draw_cell(c, (uint64_t)seed, linear, dir, &text);
+    draw_cell(c, (uint64_t)seed, drawn, dir, &text);
     return fwrite(text.data, 1, text.len, stdout) == text.len ? 0 : 1;
 }
 
-static int check_many(int64_t seed, int64_t n, bool linear, const char *dir, const char *keep)
+static int check_many(int64_t seed, int64_t n, Drawn drawn, const char *dir, const char *keep)
 {
     Tally t = {0};
     int64_t failed = 0, again = 0;
@@ -247,7 +256,7 @@ static int check_many(int64_t seed, int64_t n, bool linear, const char *dir, con
     for (int64_t i = 0; i < n; i++) {
         Compiler *c = compiler_new();
         Buf text;
-        again += draw_cell(c, (uint64_t)(seed + i), linear, dir, &text);
+        again += draw_cell(c, (uint64_t)(seed + i), drawn, dir, &text);
         if (!check_apart(c, &text, dir, true, &t)) {
             failed++;
             keep_failed(c, &text, (uint64_t)(seed + i), dir, keep);
@@ -266,21 +275,23 @@ int cmd_random(int argc, char **argv)
 {
     Compiler *c = compiler_new();
     int64_t seed = 1, check = -1;
-    bool linear = false;
+    bool linear = false, gated = false;
     const char *keep = NULL, *operands[argc + 1];
     const OptionSpec table[] = {
         { "--seed", "S", OPT_INT, &seed, "of the first cell (1)" },
         { "--linear", NULL, OPT_FLAG, &linear, "of the cells that are linear in states that are matrices" },
+        { "--gated", NULL, OPT_FLAG, &gated, "of the cells whose steps multiply their states by params" },
         { "--check", "N", OPT_INT, &check, "check N cells instead of printing one" },
         { "--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller" },
         { NULL, NULL, OPT_FLAG, NULL, NULL },
     };
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
+        const Drawn drawn = linear ? DRAW_LINEAR : gated ? DRAW_GATED : DRAW_ANY;
         const char *dir = scratch_make(c, "random");
         rc = !dir        ? 1
-             : check < 0 ? print_one(c, seed, linear, dir)
-                         : check_many(seed, check, linear, dir, keep);
+             : check < 0 ? print_one(c, seed, drawn, dir)
+                         : check_many(seed, check, drawn, dir, keep);
         if (dir)
             scratch_remove(dir);
     }

@@ -13,5 +13,7 @@ void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out);
 /* Prints a cell that is linear in matrix states (random_linear.c), which schedule chunk's proof must admit;
  * NULL. Spoiled: the same with a term more that must be refused; gives what the reason says, in part. */
 const char *random_linear_cell(Compiler *c, uint64_t seed, bool spoiled, Buf *out);
+/* Prints a cell whose steps multiply vectors of their states by params (random_gated.c), as gates do. */
+void random_gated_cell(Compiler *c, uint64_t seed, Buf *out);
 
 #endif

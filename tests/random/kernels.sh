@@ -3,9 +3,10 @@
 # `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
 # Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
 # schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first
-# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. What the planner takes by
-# itself, and the linear cells, also run on the backend `cpu`. In: N cells (6) from
-# SEED (1), BUILD, CELLC.
+# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. Of gated cells the first
+# from the seed on with a resident walk by the grid, by a block, by a cluster, or of columns, that those before do
+# not have (WALKS, all four), go by schedule gemm in bf16 or f16. What the planner takes by itself, and the linear
+# cells, also run on the backend `cpu`. In: N cells (6) from SEED (1), BUILD, CELLC.
 # Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
@@ -104,7 +105,50 @@ if ((chunked < ${LINEAR:-2})); then
     echo "chunks take $chunked of $tried linear cells, and not ${LINEAR:-2}"
     failed=$((failed + 1))
 fi
+# A gated cell of seed $1 in one type, where it has a walk of which `missing` has the name.
+missing=" ${WALKS-steps heads cluster columns}"
+gated() {
+    local i=$1 type=$2 name=gated${1}_$2 cell=$out/gated.cell sizes='' new='' walk ns dims n dim
+    "$CELLC" random --gated --seed "$i" >"$cell"
+    mapfile -t settings < <(head -n 1 "$cell" | grep -o -- '--[a-z]*')
+    if ! "$CELLC" emit "$cell" --schedule gemm --dtype "$type" "${settings[@]}" -o "$out/$name" \
+        >/dev/null 2>"$out/err"; then
+        echo "$name: cellc emit fails: $(head -n 1 "$out/err")"
+        failed=$((failed + 1))
+        return
+    fi
+    for walk in $missing; do
+        grep -qE "gated_(fwd|bwd)_$walk\\(" "$out/$name/gated.cu" && new+=" $walk"
+    done
+    [[ -n $new ]] || { rm -rf "${out:?}/$name"; return; }
+    for walk in $new; do
+        missing=${missing/ $walk/}
+        case $walk in # where it runs, batch and steps, and units
+        steps) ns="chip:2,3/24 chip:18,2/31" ;;
+        cluster) ns="cluster:3,3/40 cluster:9,2/67" ;;
+        columns) ns="1,3/32 2,2/40" ;;
+        *) ns="2,3/5 9,2/24" ;;
+        esac
+        for n in $ns; do
+            sizes+=" ${n%/*}"
+            for dim in $(grep -oE '^ *dim [^=]*;' "$cell" | tr -d ' ;' | sed 's/^dim//'); do
+                [[ $dim == N ]] && sizes+=,${n#*/} || sizes+=,3
+            done
+        done
+    done
+    walks+=("seed $i$new")
+    echo "$name gated$sizes" >>"$out/list"
+}
+walks=()
+for ((i = seed; ${#missing} > 0 && i < seed + 100; i++)); do
+    gated "$i" "$([[ $((i % 2)) == 0 ]] && echo bf16 || echo f16)"
+done
+if ((${#missing} > 0)); then
+    echo "no gated cell has these walks:$missing"
+    failed=$((failed + 1))
+fi
 emulate "$out"
+echo "resident walks of gated cells: $(IFS=';' && echo "${walks[*]}")"
 echo "random kernels: $n cells from seed $seed, $rounded with rounded definitions;" \
     "chunks take $chunked of $tried linear ones"
 finish
