@@ -292,6 +292,14 @@ static NodeId fold(Module *m, NodeId id)
 /* ---- products: a param read along with a vector ---- */
 
 /* The body of a sum that a GEMM can take: param[...] * vector, with all indices plain or affine. */
+static bool varies_over(const Node *n, IndexId index)
+{
+    for (int i = 0; i < n->naxes; i++)
+        if (n->axes[i] == index)
+            return true;
+    return false;
+}
+
 static bool is_projection(const Module *m, const Node *reduce, NodeId *param, NodeId *vector)
 {
     if (reduce->kind != N_REDUCE || reduce->reduce != R_SUM)
@@ -506,6 +514,27 @@ static NodeId fold_sum(Module *m, NodeId id)
     return v ? node_const(m, v[0]) : id;
 }
 
+/* The axes of a product of a param and a vector, of which each sequence has several, one behind another
+ * (columns): those of the vector alone stand in front of those of the param alone, whichever of the two is written
+ * first. So the columns of all sequences lie at one stride, and the product is one matrix product. */
+static void columns_first(const Module *m, const Node *reduce, IndexId *axes)
+{
+    NodeId param, vector;
+    int n = 0;
+    bool found = is_projection(m, reduce, &param, &vector) && reduce->nbound == 1;
+    const Node *v = found ? at(m, vector) : NULL;
+    found = found && v->naxes > 0 && v->axes[v->naxes - 1] == reduce->bound[0];
+    for (int pass = 0; pass < 3 && found; pass++)
+        for (int i = 0; i < reduce->naxes; i++) {
+            bool of_param = varies_over(at(m, param), reduce->axes[i]);
+            int place = !of_param ? 1 : varies_over(v, reduce->axes[i]) ? 0 : 2;
+            if (place == pass)
+                axes[n++] = reduce->axes[i];
+        }
+    if (!found)
+        memcpy(axes, reduce->axes, sizeof *axes * (size_t)reduce->naxes);
+}
+
 static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Module *m = r->m;
@@ -517,7 +546,9 @@ static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole
     Node n = *at(m, rebuilt);
     if (n.kind != N_REDUCE || whole || n.type == TY_INT)      /* an integer is read where it is used, so that it stays one */
         return rebuilt;
-    return node_array(m, rebuilt, n.axes, n.naxes, NULL, n.span);
+    IndexId axes[64];
+    columns_first(m, &n, axes);
+    return node_array(m, rebuilt, axes, n.naxes, NULL, n.span);
 }
 
 /* ---- other steps in a step of the walk ---- */

@@ -119,6 +119,35 @@ for file in tests/spelling/*.cell; do
 $(sed 's/^/    /' "$work/diff")"
 done
 
+# Columns of a sequence that share a param: whichever factor is written first, with a name or without, one kernel
+# walks the steps.
+columns() { # TERM, DEFINITION
+    cat <<END
+cell columns {
+    dim N, M;
+    input x[N];
+    param R[N, N] ~ orthogonal, c[M] ~ ones;
+    state h[M, N];
+    output y[N];
+    $2
+    h'[n,i] = tanh(x[i] + $1);
+    y[i] = sum[n] c[n] * h'[n,i];
+}
+END
+}
+columns 'u[n,i]' 'u[n:M, i:N] = sum[j] h[n,j] * R[i,j];' >"$work/plain.cell"
+for term in 'sum[j] R[i,j] * h[n,j]' 'sum[j] h[n,j] * R[i,j]'; do
+    columns "$term" '' >"$work/paper.cell"
+    for cell in plain paper; do
+        "$cellc" explain "$work/$cell.cell" --all --dtype bf16 >"$work/$cell" 2>/dev/null
+        operations "$work/$cell" >"$work/$cell.operations"
+    done
+    [[ $(grep -c 'one kernel walks' "$work/plain.operations") == 2 ]] &&
+        diff "$work/plain.operations" "$work/paper.operations" >"$work/diff"
+    result $? "$term: other operations than with a name:
+$(sed 's/^/    /' "$work/diff")"
+done
+
 # ---- params apart, or stacked
 
 # Beside what is done once and what copies the gradients: the schedule, and the kernels that walk, of which

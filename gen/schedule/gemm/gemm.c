@@ -77,7 +77,7 @@ static void find_walks(Plan *p)
     resident_find(p, why);
     if (!walks(p))
         put_time_first(p);
-    resident_columns(p);
+    resident_columns(p, why);
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         pr->one_kernel = resident_walks(pr)->len > 0;

@@ -34,6 +34,7 @@ enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8, CLUSTER_UN
 
 /* Blocks of columns: CELL_COLUMNS_UNITS, _MOST, _PIECES, _SLOTS, _POST and _THREADS. */
 enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS = 5, COLUMNS_POST = 32 };
+enum { COLUMNS_VECTOR = 8 }; /* units of 16 bytes, of which a row is some whole ones */
 /* Values of each element that a step reads. By nvcc's count those beyond none forward, and one backward,
  * are spilled, with as many numbers stored and read: forward 184, 432, 684 and 940 bytes of each for 1 to
  * 4, backward 660, 1340, 2164 and 2876 stored for 1 to 4 more. At what shared memory takes these are 0.4,
@@ -167,9 +168,10 @@ void resident_grid(Plan *p, Program *pr, const ResidentWalk *step); /* adds them
 /* Fragments of the weights that a thread may keep in registers (cell_panel's Keep). */
 int resident_keep(const ResidentWalk *w);
 
-/* ---- resident_columns.c: adds the walks of columns, behind put_time_first. */
+/* ---- resident_columns.c: adds the walks of columns, behind put_time_first, or says what a step with a
+ * product of columns lacks. */
 
-void resident_columns(Plan *p);
+void resident_columns(Plan *p, const Reason *why[2]);
 /* The value whose sum over batch and time a sum of columns is; or -1. */
 NodeId columns_term(const Plan *p, NodeId sum);
 TensorId columns_state(const Plan *p, const ResidentWalk *w); /* the cell's one state; -1: it has another */

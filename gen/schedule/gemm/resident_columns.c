@@ -154,7 +154,8 @@ static bool stays_inside(const Plan *p, const Program *pr, const ResidentWalk *w
 static bool may_fit(const ResidentWalk *w)
 {
     return !(w->columns->is_const && w->columns->value > COLUMNS_MOST) &&
-           !(w->units->is_const && (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % 8));
+           !(w->units->is_const &&
+             (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % COLUMNS_VECTOR));
 }
 
 /* Of a step that has a sum along an axis it is the first group of such sums. */
@@ -178,27 +179,6 @@ static const Poly *columns_of(const Plan *p, const Group *g)
             columns = p->m->indices.data[a->axes[0]].extent;
     }
     return columns;
-}
-
-static ResidentWalk *find(Plan *p, Program *pr)
-{
-    ResidentWalk *w = resident_new(p, SHARE_COLUMNS, ELEMENTS_OF_SUMS, EXCHANGE_MEMORY);
-    Group *group = columns_group(pr);
-    for (int i = 0; i < pr->groups.len; i++) {
-        Group *g = &pr->groups.data[i];
-        if (g->phase == PHASE_DURING && g != group && !resident_take_product(p, w, g))
-            return NULL;
-    }
-    if (!w->nproducts || !group || group->naxes != 1)
-        return NULL;
-    w->weights = WEIGHTS_BOTH;
-    w->naxes = 2;
-    w->units = group->axes[0];
-    w->columns = columns_of(p, group);
-    w->own = COLUMNS_UNITS;
-    w->threads = COLUMNS_THREADS;
-    bool takes = w->columns && may_fit(w) && takes_product(p, pr, w) && takes_group(p, pr, w);
-    return takes && columns_state(p, w) >= 0 && stays_inside(p, pr, w) ? w : NULL;
 }
 
 /* Of what is read, does a thread ask for a number for each of its elements before the product? */
@@ -225,16 +205,104 @@ static int count_elements_read(const Plan *p, const Program *pr, const ResidentW
 }
 
 /* Each takes 32 registers, of which those of the weights and the product leave few. */
-static bool has_registers(Plan *p, const Program *pr, const ResidentWalk *w)
+static bool has_registers(Plan *p, const Program *pr, const ResidentWalk *w, const Reason **why)
 {
     int most = pr->dir == FORWARD ? COLUMNS_READS_FORWARD : COLUMNS_READS_BACKWARD,
         n = count_elements_read(p, pr, w);
     if (n > most)
-        buf_f(&p->reasons,
-              "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
-              "registers for %d\n",
-              resident_way(pr), n, most);
+        *why = reason(p->m, "each reads %d values of columns and units, and threads have registers for %d", n,
+                      most);
     return n <= most;
+}
+
+/* Is it a product of weights with several vectors of each sequence? */
+static bool has_columns(const Plan *p, const Program *pr, const Group *g)
+{
+    bool left = resident_is_weight(p, pr, &g->gemm.a.read);
+    return (left || resident_is_weight(p, pr, &g->gemm.b.read)) &&
+           (left ? g->gemm.n : g->gemm.m) != poly_dim(p->m, ATOM_B);
+}
+
+static const Group *product_of_columns(const Plan *p, const Program *pr)
+{
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        if (g->phase == PHASE_DURING && g->kind == G_GEMM && has_columns(p, pr, g))
+            return g;
+    }
+    return NULL;
+}
+
+/* NULL, or why the groups of a step are not one product and one kernel of its columns and of sums over
+ * them. */
+static const Reason *take_groups(Plan *p, Program *pr, ResidentWalk *w, const Node *sum)
+{
+    Group *group = columns_group(pr);
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->phase != PHASE_DURING || g == group || resident_take_product(p, w, g))
+            continue;
+        if (g->kind == G_GEMM)
+            return reason_of(p->m, sum,
+                             "its product has several columns for each sequence, and a step has others");
+        return reason_of(
+            p->m, sum,
+            "its product has several columns for each sequence, and %s is computed by another kernel "
+            "than what these become",
+            resident_value_name(p, g->arrays.data[0]));
+    }
+    const Poly *batch = w->nproducts ? w->products[0].group->gemm.batch : NULL;
+    if (batch && !poly_is_one(batch))
+        return reason_of(p->m, sum,
+                         "its product has several columns for each sequence, and is one for each, as its "
+                         "result is saved or its columns lie apart");
+    if (group && group->naxes == 1 && w->nproducts)
+        return NULL;
+    return reason_of(p->m, sum,
+                     "its product has several columns for each sequence, and no kernel has these with "
+                     "sums over them");
+}
+
+/* NULL, and what the step lacks, where it has a product of columns. */
+static ResidentWalk *find(Plan *p, Program *pr, const Reason **why)
+{
+    const Group *product = product_of_columns(p, pr);
+    ResidentWalk *w = resident_new(p, SHARE_COLUMNS, ELEMENTS_OF_SUMS, EXCHANGE_MEMORY);
+    if (!product)
+        return NULL;
+    const Node *sum = at(p, at(p, product->arrays.data[0])->args[0]);
+    if (p->dtype != DT_BF16 && p->dtype != DT_F16)
+        *why = reason_of(p->m, sum,
+                         "its product has several columns for each sequence, which one kernel takes as "
+                         "bf16 or f16 only");
+    else
+        *why = take_groups(p, pr, w, sum);
+    if (*why)
+        return NULL;
+    w->weights = WEIGHTS_BOTH;
+    w->naxes = 2;
+    w->units = columns_group(pr)->axes[0];
+    w->columns = columns_of(p, columns_group(pr));
+    w->own = COLUMNS_UNITS;
+    w->threads = COLUMNS_THREADS;
+    if (w->columns && !may_fit(w))
+        *why = reason_of(p->m, sum,
+                         "a walk of columns takes %d of each sequence and %d units at most, and these "
+                         "by %d",
+                         COLUMNS_MOST, COLUMNS_UNITS * COLUMNS_PIECES, COLUMNS_VECTOR);
+    else if (!w->columns || !takes_product(p, pr, w))
+        *why = reason_of(p->m, sum,
+                         "its product of columns is not of a square param, as it is stored, with all "
+                         "columns and units of a state");
+    else if (columns_state(p, w) < 0)
+        *why = reason_of(p->m, sum,
+                         "its product has several columns for each sequence, and they are not those of "
+                         "its one state");
+    else if (!takes_group(p, pr, w) || !stays_inside(p, pr, w))
+        *why = reason_of(p->m, sum,
+                         "of a product of columns something is read at another element, or by others "
+                         "than what it becomes");
+    return *why || !has_registers(p, pr, w, why) ? NULL : w;
 }
 
 /* ---- sums over sequences, steps and units ---- */
@@ -341,14 +409,14 @@ static void add_walk(Plan *p, Program *pr, ResidentWalk *w)
           resident_way(pr), w->own, COLUMNS_MOST);
 }
 
-void resident_columns(Plan *p)
+void resident_columns(Plan *p, const Reason *why[2])
 {
-    if (p->dtype != DT_BF16 && p->dtype != DT_F16)
-        return;
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
-        ResidentWalk *w = find(p, pr);
-        if (!w || !has_registers(p, pr, w))
+        const Reason *lacks = NULL;
+        ResidentWalk *w = find(p, pr, &lacks);
+        why[d] = lacks ? lacks : why[d];
+        if (!w)
             continue;
         if (d == BACKWARD)
             take_sums(p, pr, w);

@@ -231,7 +231,7 @@ static const Formula *columns_fit(const Plan *p, const ResidentWalk *w)
     Module *m = p->m;
     const Formula *fit = formula(m, F_LE, columns_grid(p, w), formula_resident(m, w->kernel));
     fit = formula_and(m, fit, at_most(m, w->units, COLUMNS_UNITS * COLUMNS_PIECES));
-    fit = formula_and(m, fit, formula_multiple(m, w->units, 8));
+    fit = formula_and(m, fit, formula_multiple(m, w->units, COLUMNS_VECTOR));
     return formula_and(m, fit, at_most(m, w->columns, COLUMNS_MOST));
 }
 

@@ -87,10 +87,16 @@ void resident_cluster(Plan *p, Program *pr, const ResidentWalk *step)
     if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || !has_heads(p, pr, step) ||
         units > CLUSTER_BLOCKS * CLUSTER_OWN)
         return;
-    if (x->inner * x->outer > 1) /* several gates (LSTM): registers spill, and nothing is measured */
-        return;
     if (units > 0 && block_suffices(step, units))
         return;
+    if (x->inner * x->outer > 1) { /* several gates (LSTM): registers spill, and nothing is measured */
+        buf_f(&p->reasons,
+              "no cluster of blocks walks the %s steps of a sequence by itself: its registers have one "
+              "weight for "
+              "each pair of units, and the product %d\n",
+              resident_way(pr), x->inner * x->outer);
+        return;
+    }
     ResidentWalk *w = head_walk(p, pr, step, "cluster");
     w->sharing = SHARE_CLUSTER;
     w->weights = WEIGHTS_REGISTERS;
