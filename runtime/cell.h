@@ -52,7 +52,9 @@ enum {
     CELL_ACCUMULATE = 1, /* backward adds to the gradient buffers instead of overwriting them */
     /* Forward and backward: reserve_bytes is a budget. What has no room there backward computes again
      * (cell_recompute_bytes). */
-    CELL_RECOMPUTE = 2
+    CELL_RECOMPUTE = 2,
+    /* Beside CELL_RECOMPUTE: the states in front of the pieces go to host memory (cell_offload_bytes). */
+    CELL_OFFLOAD = 4
 };
 
 typedef struct cell_context cell_context;
@@ -89,6 +91,9 @@ const char *cell_last_error(const cell_context *ctx);
 /* Threads that calls on the cpu backend use at most, the caller's among them; 0: OMP_NUM_THREADS, or else as
  * many as there are processors for the process. Other backends ignore it. Results do not depend on it. */
 cell_status cell_context_set_threads(cell_context *ctx, int threads);
+/* Host memory for calls with CELL_OFFLOAD from here on; NULL with 0 bytes: none. cell_alloc_pinned gives such
+ * memory. Forward fills it, its backward wants the same, and between them nobody else may write it. */
+cell_status cell_context_set_host(cell_context *ctx, void *host, size_t bytes);
 /* "cuda", "reference", "emulated" or "cpu"; "none" with ctx NULL. */
 const char *cell_backend_name(const cell_context *ctx);
 cell_backend_kind cell_backend_of(const cell_context *ctx);

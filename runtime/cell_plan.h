@@ -357,6 +357,12 @@ cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const i
  * is the least. Give forward and backward a reserve of that many bytes, and the flag. */
 cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t budget, size_t *reserve, size_t *workspace);
+/* The same for calls with CELL_RECOMPUTE | CELL_OFFLOAD, and the bytes of host memory that they want
+ * (cell_context_set_host): there lie the states in front of all pieces but the first and the last two. The
+ * reserve has at most two pieces' states, so each step is computed once more at most. Copies run beside
+ * the pieces. *host is 0 where there are no more than three pieces. */
+cell_status cell_offload_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
+                               size_t *reserve, size_t *host, size_t *workspace);
 
 /* The memory a call may use, owned by the caller. workspace NULL with workspace_bytes 0: the runtime takes it
  * from the context's pool for the call. reserve NULL in forward: inference. */

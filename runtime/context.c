@@ -260,6 +260,19 @@ cell_status cell_context_set_threads(cell_context *ctx, int threads)
     return status;
 }
 
+cell_status cell_context_set_host(cell_context *ctx, void *host, size_t bytes)
+{
+    cell_status status = cell_context_check(ctx);
+    if (status == CELL_OK && !host && bytes)
+        return cell_fail(&ctx->error, CELL_NULL_POINTER, "host memory is null, but said to have %zu bytes",
+                         bytes);
+    if (status == CELL_OK) {
+        ctx->host = host;
+        ctx->host_bytes = host ? bytes : 0;
+    }
+    return status;
+}
+
 const char *cell_last_error(const cell_context *ctx) {
     if (!ctx)
         return "no context was given";

@@ -25,7 +25,8 @@ typedef struct cell_mark {
     int64_t sizes[CELL_MAX_SIZES]; /* zeros behind the cell's own */
     int32_t n_sizes, reference;    /* reference: that backend's layout */
     int64_t length, slots; /* of a call in pieces (recompute.c); 0 of others */
-    char key[272]; /* of the instance, cut */
+    uint64_t call; /* of one with states in host memory, which has this mark too; 0 of others */
+    char key[264]; /* of the instance, cut */
 } cell_mark;
 enum { CELL_MARK_BYTES = 512 };
 typedef char cell_mark_fits[sizeof(cell_mark) <= CELL_MARK_BYTES && CELL_MARK_BYTES % CELL_ALIGNMENT == 0 ? 1 : -1];
@@ -43,6 +44,8 @@ typedef struct cell_pieces {
     int64_t slots; /* checkpoints that the reserve has room for */
     size_t checkpoint, piece,
         bytes; /* of a checkpoint, of what backward needs of a piece, of the whole reserve */
+    size_t host; /* bytes of host memory, its mark and checkpoints; 0: all of them are in the reserve */
+    uint64_t call; /* tells forward calls with states in host memory apart */
 } cell_pieces;
 
 #define CELL_KNOWN_PIECES 8
@@ -51,6 +54,7 @@ typedef struct cell_pieces {
 typedef struct cell_known_pieces {
     const cell_desc *desc; /* NULL: free */
     size_t budget;
+    int offload;
     int64_t sizes[CELL_MAX_SIZES];
     cell_pieces pieces;
 } cell_known_pieces;
@@ -70,6 +74,8 @@ struct cell_context {
     void *stream;    /* as the caller gave it */
     void *workspace; /* for calls that bring none; grows, never shrinks */
     size_t workspace_bytes;
+    void *host; /* of cell_context_set_host */
+    size_t host_bytes;
     cell_graph_entry graphs[CELL_GRAPH_CACHE];
     cell_known_reserve reserves[CELL_KNOWN_RESERVES];
     cell_known_pieces pieces[CELL_KNOWN_PIECES];
@@ -139,12 +145,12 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
 /* "B=2 T=5 D=8 t0=0" */
 void cell_list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes);
 
-/* After forward: marks the reserve as filled by this call, or, if that failed, by none. pieces: how it
- * was cut, or NULL. */
+/* After forward: marks the reserve, and the host memory that it used, as filled by this call, or, if that
+ * failed, by none. pieces: how it was cut, or NULL. */
 cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
                               int filled, const cell_pieces *pieces);
 /* Before backward: is the reserve that of a forward call at these sizes, cut likewise, as far as can be
- * known? */
+ * known, and the host memory that of the same call? */
 cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                const void *reserve, const cell_pieces *pieces);
 

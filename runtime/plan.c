@@ -268,11 +268,11 @@ static cell_status check_flags(const cell_desc *desc, const Direction *direction
                                int flags, const cell_memory *memory, cell_error *err) {
     int legal = direction->needs_reserve ? CELL_ACCUMULATE : 0;
     if (flags & ~legal)
-        return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s with flags %d; wanted %s", desc->key,
-                         direction->name, flags,
-                         legal                      ? "0, CELL_ACCUMULATE, CELL_RECOMPUTE or both"
-                         : direction->takes_reserve ? "0 or CELL_RECOMPUTE"
-                                                    : "0");
+        return cell_fail(
+            err, CELL_BAD_ARGUMENT, "%s: %s with flags %d; wanted %s", desc->key, direction->name, flags,
+            legal ? "0, CELL_ACCUMULATE, CELL_RECOMPUTE or both, and CELL_OFFLOAD only with CELL_RECOMPUTE"
+            : direction->takes_reserve ? "0, CELL_RECOMPUTE or that with CELL_OFFLOAD"
+                                       : "0");
     if (!direction->takes_reserve && sizes[CELL_SIZE_T] != 1)
         return cell_fail(err, CELL_BAD_SIZE, "%s: step with T %lld; wanted 1", desc->key,
                          (long long)sizes[CELL_SIZE_T]);
@@ -397,10 +397,12 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
 static cell_status run_training(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
                                 void *const *args, const cell_memory *memory, int flags)
 {
-    int whole = 1, plain = flags & ~CELL_RECOMPUTE;
+    int again = flags & CELL_RECOMPUTE, offload = again && flags & CELL_OFFLOAD, whole = 1;
+    int plain = again ? flags & ~(CELL_RECOMPUTE | CELL_OFFLOAD) : flags;
     cell_status status = CELL_OK;
-    if (flags != plain)
-        status = cell_run_recompute(ctx, desc, which == 'b', sizes, args, memory, plain, &whole);
+    if (again)
+        status = cell_run_recompute(ctx, desc, which == 'b', sizes, args, memory,
+                                    offload ? plain | CELL_OFFLOAD : plain, &whole);
     return status == CELL_OK && whole ? run_direction(ctx, desc, which, sizes, args, memory, plain, NULL)
                                       : status;
 }

@@ -6,7 +6,8 @@
  * adds up the gradients of params. Guaranteed: how a call is cut follows from the sizes, the device and
  * the bytes of the reserve alone, so forward and backward agree; every checkpoint, and so every
  * gradient, has the same bits in every run. A piece is a call of the same instance: nothing here knows
- * of schedules. */
+ * of schedules. With CELL_OFFLOAD a checkpoint is in front of every piece; two are in the reserve, the others
+ * in host memory, and each copy between the two has the time of a whole piece. */
 #include "run.h"
 
 #include <stdlib.h>
@@ -15,8 +16,9 @@
 /* MOST_PASSES: how often a step is computed again at most, besides the once of its piece. GRAIN: pieces
  * of more than four times as many steps have a multiple of it, so that those of one sequence begin at
  * addresses that kernels take. EVERY: below it every number of pieces is looked at, above it each is a
- * sixteenth more than the one before. */
-enum { MOST_PASSES = 4, GRAIN = 64, EVERY = 64, MOST_STATES = CELL_MAX_ARGS };
+ * sixteenth more than the one before. ON_DEVICE: checkpoints in the reserve where the others are in host
+ * memory; one is read while the other is copied. */
+enum { MOST_PASSES = 4, GRAIN = 64, EVERY = 64, MOST_STATES = CELL_MAX_ARGS, ON_DEVICE = 2 };
 #define MOST_PITCH 2147483647u /* CUDA's limit, bytes */
 
 /* The number of pieces for which `slots` checkpoints and `passes` passes are enough: the sums of a binomial tree. */
@@ -170,6 +172,7 @@ typedef struct Search {
     const cell_desc *desc;
     const int64_t *sizes;
     size_t budget, least;
+    int offload; /* checkpoints are in host memory */
     cell_pieces best; /* count 0: none yet */
     int passes; /* of the best */
 } Search;
@@ -182,8 +185,13 @@ static cell_status try_length(Search *s, int64_t length, int64_t checkpoint)
                       .count = (steps + length - 1) / length,
                       .checkpoint = (size_t)checkpoint };
     cell_status status = most_of_pieces(s->ctx, s->desc, s->sizes, &p, cell_reserve_bytes, &p.piece);
-    for (int passes = 1; status == CELL_OK && passes <= MOST_PASSES; passes++) {
-        p.slots = checkpoint ? slots_for(p.count, passes) : p.count - 1;
+    int offload = s->offload && checkpoint && p.count > ON_DEVICE + 1;
+    for (int passes = 1; status == CELL_OK && passes <= (s->offload ? 1 : MOST_PASSES); passes++) {
+        p.slots = offload ? ON_DEVICE : checkpoint ? slots_for(p.count, passes) : p.count - 1;
+        double host = CELL_MARK_BYTES + (double)(p.count - 1 - ON_DEVICE) * (double)checkpoint;
+        if (offload && host > (double)PTRDIFF_MAX / 2)
+            continue;
+        p.host = offload ? CELL_MARK_BYTES + (size_t)(p.count - 1 - ON_DEVICE) * (size_t)checkpoint : 0;
         double bytes = CELL_MARK_BYTES + (double)p.slots * (double)checkpoint + (double)p.piece;
         if (bytes > (double)PTRDIFF_MAX / 2)
             continue;
@@ -236,11 +244,11 @@ static cell_status search(Search *s)
 }
 
 static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                                       size_t budget)
+                                       size_t budget, int offload)
 {
     for (int i = 0; i < CELL_KNOWN_PIECES; i++) {
         cell_known_pieces *known = &ctx->pieces[i];
-        if (known->desc == desc && known->budget == budget &&
+        if (known->desc == desc && known->budget == budget && known->offload == offload &&
             memcmp(known->sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes) == 0)
             return known;
     }
@@ -248,20 +256,21 @@ static cell_known_pieces *known_pieces(cell_context *ctx, const cell_desc *desc,
 }
 
 static void remember_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                            const cell_pieces *pieces)
+                            int offload, const cell_pieces *pieces)
 {
     cell_known_pieces *known = &ctx->pieces[ctx->next_pieces++ % CELL_KNOWN_PIECES];
     known->desc = desc;
     known->budget = budget;
+    known->offload = offload;
     known->pieces = *pieces;
     memcpy(known->sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes);
 }
 
 /* The sizes have been checked. least: what a budget that is too small should have been. */
 static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
-                               cell_pieces *pieces, size_t *least)
+                               int offload, cell_pieces *pieces, size_t *least)
 {
-    const cell_known_pieces *known = known_pieces(ctx, desc, sizes, budget);
+    const cell_known_pieces *known = known_pieces(ctx, desc, sizes, budget, offload);
     *least = 0;
     if (known) {
         *pieces = known->pieces;
@@ -274,7 +283,9 @@ static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const i
     *pieces = (cell_pieces){ .length = sizes[CELL_SIZE_T], .count = 1, .piece = whole, .bytes = whole };
     if (whole > budget) {
         const char *why = no_pieces(ctx, desc, sizes);
-        Search s = { .ctx = ctx, .desc = desc, .sizes = sizes, .budget = budget, .least = whole };
+        Search s = {
+            .ctx = ctx, .desc = desc, .sizes = sizes, .budget = budget, .least = whole, .offload = offload
+        };
         status = why ? CELL_OK : search(&s);
         if (status != CELL_OK)
             return status;
@@ -291,7 +302,7 @@ static cell_status find_pieces(cell_context *ctx, const cell_desc *desc, const i
                 "computed again",
                 desc->key, budget, s.least, whole);
     }
-    remember_pieces(ctx, desc, sizes, budget, pieces);
+    remember_pieces(ctx, desc, sizes, budget, offload, pieces);
     return CELL_OK;
 }
 
@@ -309,6 +320,7 @@ typedef struct Cut {
     int64_t made[CELL_MAX_ARGS]; /* per argument of forward: where backward has outputs that are not read */
     int64_t state_at[MOST_STATES], carry_at[2], lengths_at;
     int64_t inner, total; /* bytes of a piece's own workspace, and of all of it */
+    int copying; /* a copy was begun and not yet waited for */
     /* Per state, arguments: of forward's list initial and final; of backward's adjoint of the final and
      * of the initial one. */
     int initial[MOST_STATES], final[MOST_STATES], d_final[MOST_STATES], d_initial[MOST_STATES];
@@ -454,17 +466,17 @@ static cell_status workspace_of(cell_context *ctx, const cell_desc *desc, const 
     return status;
 }
 
-cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                                 size_t budget, size_t *reserve, size_t *workspace)
+static cell_status bytes_within(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
+                                int offload, size_t *reserve, size_t *host, size_t *workspace)
 {
-    cell_pieces p;
-    size_t least, need = 0;
+    cell_pieces p = { .count = 1 };
+    size_t least = 0, need = 0;
     if (!ctx)
         return CELL_NULL_POINTER;
     cell_status status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
     if (status != CELL_OK)
         return status;
-    status = find_pieces(ctx, desc, sizes, budget, &p, &least);
+    status = find_pieces(ctx, desc, sizes, budget, offload, &p, &least);
     if (status == CELL_OK && workspace)
         status = p.count == 1 ? cell_training_bytes(ctx, desc, sizes, &need)
                               : workspace_of(ctx, desc, sizes, &p, &need);
@@ -472,7 +484,21 @@ cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const
         *reserve = status == CELL_OK ? p.bytes : least;
     if (workspace)
         *workspace = need;
+    if (host)
+        *host = status == CELL_OK ? p.host : 0;
     return status;
+}
+
+cell_status cell_recompute_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t budget, size_t *reserve, size_t *workspace)
+{
+    return bytes_within(ctx, desc, sizes, budget, 0, reserve, NULL, workspace);
+}
+
+cell_status cell_offload_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t budget,
+                               size_t *reserve, size_t *host, size_t *workspace)
+{
+    return bytes_within(ctx, desc, sizes, budget, 1, reserve, host, workspace);
 }
 
 /* Steps of a piece: how many, how many of the walk's are before it, and at which row it begins. */
@@ -767,6 +793,106 @@ static cell_status backward(Cut *c, int64_t *kept)
     return status;
 }
 
+/* In the reserve is the checkpoint in front of a piece, piece 0's is the call's, here: */
+static int64_t slot_of(int64_t piece)
+{
+    return piece ? (piece - 1) % ON_DEVICE : -1;
+}
+
+/* What is issued from here on finds the copy done that was begun, if there is one. */
+static cell_status join(Cut *c)
+{
+    int began = c->copying;
+    c->copying = 0;
+    return began ? cell_copy_join(c->ctx) : CELL_OK;
+}
+
+/* Begins to copy the states in front of a piece to host memory, or back, if they are kept there. */
+static cell_status begin_copy(Cut *c, int64_t piece, int back)
+{
+    if (piece < 1 || piece >= c->p.count - ON_DEVICE)
+        return CELL_OK;
+    char *host = (char *)c->ctx->host + CELL_MARK_BYTES + (size_t)(piece - 1) * c->p.checkpoint;
+    char *device = c->reserve + CELL_MARK_BYTES + (size_t)slot_of(piece) * c->p.checkpoint;
+    c->copying = 1;
+    return cell_copy_begin(c->ctx, back ? device : host, back ? host : device, c->p.checkpoint);
+}
+
+/* Piece after piece; the copy of the states in front of one runs beside it. The next one writes where they
+ * were, so that the copy is waited for between the two. */
+static cell_status forward_to_host(Cut *c)
+{
+    void *states[MOST_STATES] = { 0 };
+    int64_t last = c->p.count - 1;
+    cell_status status = CELL_OK;
+    for (int64_t piece = 0; status == CELL_OK && piece < last; piece++) {
+        states_at(c, slot_of(piece + 1), states);
+        status = run_piece(c, piece, slot_of(piece), states, 0);
+        if (status == CELL_OK)
+            status = join(c);
+        if (status == CELL_OK)
+            status = begin_copy(c, piece + 1, 0);
+    }
+    for (int k = 0; k < c->n_states; k++)
+        states[k] = c->args[c->final[k]];
+    return status == CELL_OK ? run_piece(c, last, slot_of(last), states, 1) : status;
+}
+
+/* From the last piece to the first. The states in front of a piece come back while the one behind it is
+ * computed again, and its gradients are. */
+static cell_status backward_from_host(Cut *c)
+{
+    int64_t last = c->p.count - 1;
+    cell_status status = CELL_OK;
+    for (int64_t piece = last; status == CELL_OK && piece >= 0; piece--) {
+        if (piece < last)
+            status = run_piece(c, piece, slot_of(piece), NULL, 1);
+        if (status == CELL_OK)
+            status = back_piece(c, piece, slot_of(piece));
+        if (status == CELL_OK)
+            status = join(c);
+        if (status == CELL_OK)
+            status = begin_copy(c, piece - ON_DEVICE, 1);
+    }
+    return status;
+}
+
+/* What is wrong with the host memory that the call wants. */
+static cell_status check_host(const Cut *c, void *const *args, const cell_memory *memory)
+{
+    const cell_context *ctx = c->ctx;
+    cell_error *err = &c->ctx->error;
+    const char *host = ctx->host, *key = c->desc->key;
+    if (!c->p.host)
+        return CELL_OK;
+    if (ctx->backend->graph_busy && ctx->backend->graph_busy(ctx->self))
+        return cell_fail(err, CELL_UNSUPPORTED,
+                         "%s: the stream is being captured, and copies of states to host memory run on "
+                         "another stream",
+                         key);
+    if (!host)
+        return cell_fail(err, CELL_NULL_POINTER,
+                         "%s: CELL_OFFLOAD without host memory; wanted %zu bytes (cell_context_set_host)",
+                         key, c->p.host);
+    if (ctx->host_bytes < c->p.host)
+        return cell_fail(err, CELL_TOO_SMALL, "%s: host memory has %zu bytes; wanted %zu", key,
+                         ctx->host_bytes, c->p.host);
+    for (int i = 0; i < c->n_list + 2; i++) {
+        const char *at = i < c->n_list ? args[i] : i == c->n_list ? memory->reserve : memory->workspace;
+        int64_t bytes = (int64_t)(i == c->n_list ? memory->reserve_bytes : memory->workspace_bytes);
+        cell_status status = i < c->n_list ? bytes_of(c->desc, &c->list[i], c->sizes, &bytes, err) : CELL_OK;
+        if (status != CELL_OK)
+            return status;
+        if (at && bytes && (uintptr_t)at < (uintptr_t)host + c->p.host &&
+            (uintptr_t)host < (uintptr_t)at + (size_t)bytes)
+            return cell_fail(err, CELL_BAD_ARGUMENT, "%s: host memory and %s overlap", key,
+                             i == c->n_list  ? "the reserve"
+                             : i > c->n_list ? "the workspace"
+                                             : c->desc->tensors[c->list[i].tensor].name);
+    }
+    return CELL_OK;
+}
+
 /* The lengths of the sequences on the host: those of a GPU are waited for. */
 static cell_status read_lengths(Cut *c)
 {
@@ -800,8 +926,13 @@ static cell_status run_cut(Cut *c, const cell_memory *memory)
         status = cell_context_workspace(ctx, (size_t)c->total);
         c->work = ctx->workspace;
     }
-    if (status == CELL_OK)
+    if (status == CELL_OK && c->p.host)
+        status = c->backward ? backward_from_host(c) : forward_to_host(c);
+    else if (status == CELL_OK)
         status = c->backward ? backward(c, kept) : forward(c, kept);
+    if (c->copying &&
+        ctx->backend->copy_join) /* of a call that failed: done before the caller frees anything */
+        ctx->backend->copy_join(ctx->self, NULL);
     free(kept);
     free(c->lengths);
     return status;
@@ -819,6 +950,10 @@ static cell_status run_pieces(Cut *c, void *const *args, const cell_memory *memo
         status = cell_check_args(c->ctx, c->desc, c->list, c->n_list, c->sizes, args, memory, need, err);
     c->args = args;
     c->reserve = memory->reserve;
+    if (status == CELL_OK)
+        status = check_host(c, args, memory);
+    if (status == CELL_OK && c->p.host && !c->backward)
+        c->p.call = (uint64_t)(uintptr_t)c->ctx << 16 ^ ++c->ctx->clock;
     if (status == CELL_OK && c->backward)
         status = cell_reserve_check(c->ctx, c->desc, c->sizes, c->reserve, &c->p);
     if (status != CELL_OK)
@@ -840,7 +975,8 @@ cell_status cell_run_recompute(cell_context *ctx, const cell_desc *desc, int is_
     if (status == CELL_OK)
         status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
     if (status == CELL_OK && memory && memory->reserve)
-        status = find_pieces(ctx, desc, sizes, memory->reserve_bytes, &p, &least);
+        status = find_pieces(ctx, desc, sizes, memory->reserve_bytes, !!(flags & CELL_OFFLOAD), &p, &least);
+    flags &= ~CELL_OFFLOAD;
     *whole =
         p.count == 1 || flags & ~(is_backward ? CELL_ACCUMULATE : 0); /* where wrong flags are reported */
     if (status != CELL_OK || *whole)

@@ -39,6 +39,7 @@ static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const i
     mark.n_sizes = desc->n_sizes;
     mark.length = pieces ? pieces->length : 0;
     mark.slots = pieces ? pieces->slots : 0;
+    mark.call = pieces ? pieces->call : 0;
     memcpy(mark.sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes);
     return mark;
 }
@@ -75,6 +76,8 @@ cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const in
     const cell_backend *backend = ctx->backend;
     if (!filled)
         memcpy(mark.magic, "nothing", sizeof mark.magic);
+    if (pieces && pieces->host)
+        memcpy(ctx->host, &mark, sizeof mark);
     if (backend->host_memory) {
         memcpy(reserve, &mark, sizeof mark);
         return CELL_OK;
@@ -86,29 +89,34 @@ cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const in
     return backend->put(ctx->self, reserve, &mark, sizeof mark, &ctx->error);
 }
 
-static cell_status refuse(const cell_context *ctx, const cell_desc *desc, const cell_mark *wanted,
-                          const cell_mark *found, cell_error *err) {
+static cell_status refuse(const cell_context *ctx, const cell_desc *desc, const char *what,
+                          const cell_mark *wanted, const cell_mark *found, cell_error *err)
+{
     char was[256] = "", is[256];
     cell_list_sizes(desc, wanted->sizes, is, sizeof is);
     if (memcmp(found->magic, magic, sizeof magic) != 0)
         return cell_fail(err, CELL_BAD_ARGUMENT,
-                         "%s: backward's reserve holds nothing that a forward call saved; wanted that of forward "
+                         "%s: backward's %s holds nothing that a forward call saved; wanted that of forward "
                          "with %s",
-                         desc->key, is);
+                         desc->key, what, is);
     if (found->hash == wanted->hash && found->n_sizes == wanted->n_sizes)
         cell_list_sizes(desc, found->sizes, was, sizeof was);
     const char *by = "";
     if (*was && found->reference == wanted->reference &&
-        (found->length != wanted->length || found->slots != wanted->slots))
-        by = " in other pieces: with another number of bytes, or not with CELL_RECOMPUTE as well";
+        (found->length != wanted->length || found->slots != wanted->slots || !found->call != !wanted->call))
+        by = " in other pieces: with another number of bytes, or other flags of CELL_RECOMPUTE and "
+             "CELL_OFFLOAD";
+    else if (*was && found->call != wanted->call)
+        by = " in another call than the host memory";
     else if (found->reference)
         by = " on the reference backend";
     else if (*was && found->plan != wanted->plan)
         by = " by the kernels of another plan, for other devices or calls";
     return cell_fail(err, CELL_BAD_ARGUMENT,
-                     "%s: backward's reserve was filled by forward of %.247s%s%s%s; wanted that of %s with %s on "
+                     "%s: backward's %s was filled by forward of %.247s%s%s%s; wanted that of %s with %s on "
                      "the %s backend",
-                     desc->key, found->key, *was ? " with " : "", was, by, desc->key, is, ctx->backend->name);
+                     desc->key, what, found->key, *was ? " with " : "", was, by, desc->key, is,
+                     ctx->backend->name);
 }
 
 static int is_blank(const cell_mark *mark) {
@@ -121,9 +129,15 @@ cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const i
 {
     cell_mark wanted = mark_of(ctx, desc, sizes, pieces), found;
     const cell_backend *backend = ctx->backend;
+    if (pieces && pieces->host) {
+        memcpy(&found, ctx->host, sizeof found);
+        wanted.call = found.call;
+        if (!same(&found, &wanted))
+            return refuse(ctx, desc, "host memory", &wanted, &found, &ctx->error);
+    }
     if (backend->host_memory) {
         memcpy(&found, reserve, sizeof found);
-        return same(&found, &wanted) ? CELL_OK : refuse(ctx, desc, &wanted, &found, &ctx->error);
+        return same(&found, &wanted) ? CELL_OK : refuse(ctx, desc, "reserve", &wanted, &found, &ctx->error);
     }
     const cell_known_reserve *entry = known(ctx, reserve);
     if (!entry || same(&entry->mark, &wanted) || (backend->graph_busy && backend->graph_busy(ctx->self)))
@@ -132,5 +146,5 @@ cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const i
     /* Blank: filled by a recorded forward call. */
     if (status != CELL_OK || same(&found, &wanted) || is_blank(&found))
         return status;
-    return refuse(ctx, desc, &wanted, &found, &ctx->error);
+    return refuse(ctx, desc, "reserve", &wanted, &found, &ctx->error);
 }

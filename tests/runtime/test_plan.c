@@ -244,7 +244,7 @@ static void forward_refusals(cell_context *ctx, Call *call) {
     refuse(ctx, call, 'f', s, args, &odd, 0, CELL_MISALIGNED, "workspace is at");
     refuse(ctx, call, 'f', s, args, &no_place, 0, CELL_NULL_POINTER, "workspace is null, but said to have");
     refuse(ctx, call, 'f', s, args, &good, CELL_ACCUMULATE, CELL_BAD_ARGUMENT,
-           "forward with flags 1; wanted 0 or CELL_RECOMPUTE");
+           "forward with flags 1; wanted 0, CELL_RECOMPUTE or that with CELL_OFFLOAD");
     refuse(ctx, call, 'f', s, WITH(3, call->x), &good, 0, CELL_BAD_ARGUMENT, "x and y overlap");
     refuse(ctx, call, 'f', s, WITH(4, call->h0 + 4), &good, 0, CELL_BAD_ARGUMENT,
            "initial h and final h overlap");
@@ -261,7 +261,7 @@ static void backward_refusals(cell_context *ctx, Call *call) {
     refuse(ctx, call, 'b', s, args, &none, 0, CELL_NULL_POINTER,
            "backward's reserve is null; wanted the 768 bytes");
     refuse(ctx, call, 'b', s, args, &good, 4, CELL_BAD_ARGUMENT,
-           "backward with flags 4; wanted 0, CELL_ACCUMULATE, CELL_RECOMPUTE or both");
+           "backward with flags 4; wanted 0, CELL_ACCUMULATE, CELL_RECOMPUTE or both, and CELL_OFFLOAD only with CELL_RECOMPUTE");
     refuse(ctx, call, 'b', s, WITH(6, (char *)call->dw + 8), &good, 0, CELL_MISALIGNED,
            "gradient of W is at");
     refuse(ctx, call, 'b', s, WITH(7, call->dht), &good, 0, CELL_BAD_ARGUMENT,
