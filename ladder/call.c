@@ -269,6 +269,8 @@ static void execute(Case *c, const Call *call, void *const *p, const Guarded *wo
     if (call->reserve && call->which != 's')
         memory =
             (cell_memory){ memory.workspace, memory.workspace_bytes, call->reserve->p, call->reserve->bytes };
+    if (call->flags & CELL_OFFLOAD)
+        must(c, cell_context_set_host(c->ctx, call->host, call->host_bytes), "set the host memory");
     if (call->which == 'f')
         must(c, cell_run_forward(c->ctx, c->d, call->sizes, p, &memory, call->flags), "forward");
     else if (call->which == 'b')
@@ -287,7 +289,10 @@ Raw run_call(Case *c, const Call *call)
     size_t bytes;
     Raw out = { 0 };
     bool saves = call->which == 'b' || (call->which == 'f' && call->reserve);
-    if (call->flags & CELL_RECOMPUTE)
+    if (call->flags & CELL_OFFLOAD)
+        must(c, cell_offload_bytes(c->ctx, c->d, call->sizes, call->reserve->bytes, NULL, NULL, &bytes),
+             "ask for the size of the workspace");
+    else if (call->flags & CELL_RECOMPUTE)
         must(c, cell_recompute_bytes(c->ctx, c->d, call->sizes, call->reserve->bytes, NULL, &bytes),
              "ask for the size of the workspace");
     else

@@ -394,6 +394,56 @@ static void in_budget(Case *c, size_t budget, bool again)
     }
 }
 
+/* The same with the states in front of the pieces in host memory, in the least of both, twice: in the second
+ * run the memory is used again without waiting for anything. */
+static void offloaded(Case *c)
+{
+    size_t least, host;
+    void *pinned;
+    Raw first[2] = { 0 }, got[2] = { 0 };
+    cell_offload_bytes(c->ctx, c->d, c->sizes, 1, &least, NULL, NULL);
+    if (cell_offload_bytes(c->ctx, c->d, c->sizes, least, NULL, &host, NULL) != CELL_OK) {
+        verdict(c, false, "the least budget with states in host memory is refused", cell_last_error(c->ctx));
+        return;
+    }
+    if (!host)
+        return;
+    if (cell_alloc_pinned(c->ctx, &pinned, host) != CELL_OK) {
+        verdict(c, false, "no pinned memory", cell_last_error(c->ctx));
+        return;
+    }
+    Guarded reserve = reserve_of(c, least);
+    for (int run = 0; run < 2; run++)
+        for (int back = 0; back < 2; back++) {
+            int n;
+            char which = back ? 'b' : 'f';
+            const cell_arg *args = call_args(c->d, which, &n);
+            const Set *in = back ? &c->b : &c->f;
+            Raw *now = run ? &got[back] : &first[back];
+            *now = run_call(c, &(Call){ .which = which,
+                                        .sizes = c->sizes,
+                                        .in = in,
+                                        .reserve = &reserve,
+                                        .host = pinned,
+                                        .host_bytes = host,
+                                        .flags = CELL_RECOMPUTE | CELL_OFFLOAD });
+            Set values = values_of(c->d, args, n, now);
+            compare(c, "in pieces, states in host memory", args, n, &values, in, back ? &c->bs : &c->fs,
+                    NULL);
+            if (run)
+                same_bits(c, "a second run with states in host memory gives other bits", which, now,
+                          &first[back]);
+            set_free(&values);
+        }
+    guarded_free(c, &reserve, "reserve");
+    cell_context_set_host(c->ctx, NULL, 0);
+    cell_free_pinned(c->ctx, pinned);
+    for (int i = 0; i < 2; i++) {
+        raw_free(&first[i]);
+        raw_free(&got[i]);
+    }
+}
+
 /* Pieces of a call of less than STEPS steps differ only in where they lie in memory. Off a GPU each backend
  * makes them for the first such size, and for all sizes of more steps. */
 static bool in_few_pieces(const Case *c)
@@ -423,6 +473,7 @@ static void recomputed(Case *c, bool all)
     if (least == whole || in_few_pieces(c))
         return;
     in_budget(c, least, true);
+    offloaded(c);
     if (all && whole - least > 2)
         in_budget(c, least + (whole - least) / 2, false);
 }

@@ -65,6 +65,8 @@ typedef struct Call {
     bool in_place;    /* final states go where the initial ones are */
     int flags;
     Guarded *reserve; /* NULL: none */
+    void *host; /* with CELL_OFFLOAD */
+    size_t host_bytes;
 } Call;
 
 const cell_arg *call_args(const cell_desc *d, char which, int *n);

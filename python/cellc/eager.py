@@ -50,13 +50,20 @@ def nothing_watches():
     node's name.)"""
     if not known or torch.compiler.is_compiling():
         return False
-    if dispatch_modes() or transform() is not None or trace() is not None or profiled() or profiler._is_profiler_enabled:
+    if profiled() or profiler._is_profiler_enabled or not nothing_changes():
         return False
     if function_modes() and not chooses_devices():
         return False
     if torch.is_grad_enabled() and excluded(AUTOGRAD):         # in another operator, which has its own gradient
         return False
     return forward_mode._current_level < 0
+
+
+def nothing_changes():
+    """Does a call run as it is, once, and not within a trace or transformation?"""
+    if torch.compiler.is_compiling():
+        return False
+    return not known or not (dispatch_modes() or transform() is not None or trace() is not None)
 
 
 class Planned:
@@ -89,12 +96,14 @@ class Call(torch.autograd.Function):
     def forward(ctx, *arguments):
         *tensors, sizes, mode, ops, plan = arguments
         ctx.ops = ops
+        beside = []
         if plan is None:
-            made = ops.run_forward(*tensors, sizes, mode)
+            *made, beside = ops.run_keeping(*tensors, sizes, mode)
+            made = tuple(made)
         else:
             made = planned().run(plan, torch.get_num_threads(), *tensors)
         ctx.mark_non_differentiable(made[-1])
-        ops.keep(ctx, arguments[:-2], made)
+        ops.keep(ctx, arguments[:-2], made, beside)
         return made
 
     @staticmethod

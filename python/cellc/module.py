@@ -385,7 +385,7 @@ class TorchInstance(Instance):
             remember(plans[saves], key, (*found[:-1], self.ops, found[-1]))
 
     def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True, plans=None,
-            reserve=None):
+            reserve=None, offload=False):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes; `plans` are those that the next call like this one
         looks into."""
         m = self.manifest
@@ -399,8 +399,10 @@ class TorchInstance(Instance):
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
         mode = mode if final_state else mode | NO_STATE
+        if offload and reserve is None:
+            raise TypeMismatch(f"{m.name}: offload=True without a budget; wanted reserve=, the bytes that stay on the device")
         if reserve is not None and save:
-            known, plans = [*known, self.budget(reserve)], None
+            known, plans = [*known, self.budget(reserve), *[1] * bool(offload)], None
         found = self.ops(tensors, known, mode, unwatched)
         if plans is not None and unwatched and as_given and t0 is None and (step or batch_first):
             self.keep_plan(plans, given, known, mode, step)
@@ -450,13 +452,18 @@ class Cell(torch.nn.Module, metaclass=CellClass):
 
     instance = manifest = None
     reserve = None                     # how many bytes what backward needs may have; None: all that it wants
+    offload = False                    # do states that these have no room for go to host memory?
     packed = False                     # it takes packed sequences: rows without padding, or what holds them
 
-    def __init__(self, /, *given, batch_first=True, device=None, sizes=None, reserve=None, **named):
+    def __init__(self, /, *given, batch_first=True, device=None, sizes=None, reserve=None, offload=False, **named):
         super().__init__()
         i, m = self.instance, self.instance.manifest
         if reserve is not None:
             self.reserve = i.budget(reserve)
+        if offload and reserve is None:
+            raise TypeMismatch(f"{m.name}: offload=True without a budget; wanted reserve=, the bytes that stay on the device")
+        if offload:
+            self.offload = True
         if isinstance(device, int) and "device" in m.dims:
             raise TypeMismatch(f"{m.name}: device={device} is where the params are; the size of the dim device is given as "
                                f"{i.example(['device'], device)[0]}")
@@ -516,13 +523,15 @@ class Cell(torch.nn.Module, metaclass=CellClass):
                     state_dict[prefix + attribute] = state_dict.pop(prefix + other)
         super()._load_from_state_dict(state_dict, prefix, *more)
 
-    def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True, reserve=None):
+    def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True, reserve=None,
+             offload=None):
         own = self._parameters
         params = [own[name] if name in own else getattr(self, name) for name in self._attributes.values()]
         first = self.batch_first or self.packed      # packed sequences have no other order
         plain = type(named) is dict and not named          # and no torch.fx.Proxy
         reserve = self.reserve if reserve is None else reserve
-        if plain and reserve is None and not self.packed and t0 is None and batch is None and steps is None:
+        offload = self.offload if offload is None else offload
+        if plain and reserve is None and not offload and not self.packed and t0 is None and batch is None and steps is None:
             found = self.instance.planned(self.sizes, inputs, params, state, first, step, final_state)
             if found is not None:
                 return found
@@ -538,11 +547,11 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         self.instance.check_inputs(inputs)
         if self.packed:
             inputs, behind = (inputs, None) if m.packed else packed.pad(self.instance, inputs, step)
-            found, final = self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve)
+            found, final = self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve, offload)
             return leave(found if behind is None else packed.each(found, behind)), final
-        return self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve)
+        return self._call(inputs, params, state, t0, step, batch, steps, final_state, reserve, offload)
 
-    def _call(self, inputs, params, state, t0, step, batch, steps, final_state, reserve):
+    def _call(self, inputs, params, state, t0, step, batch, steps, final_state, reserve, offload):
         i = self.instance.fitting(inputs, params)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
@@ -553,7 +562,8 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         plans = None
         if not self.packed and batch is None and steps is None and not torch.compiler.is_compiling():
             plans = self.instance.kinds(self.sizes, first, step, final_state)
-        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve)
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve,
+                     offload)
 
     def _apply(self, fn, recurse=True):
         """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
@@ -581,15 +591,16 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return found
 
     def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, reserve=None,
-                **named):
+                offload=None, **named):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False, in the order of the
         spec or by name. `state`, by name or behind all inputs, is what an earlier call gave, or None for the spec's initial
         values; t0 the number of steps done before, which only cells that use it ask for. A cell without inputs is told
         `batch` and `steps`. With final_state=False there are no final states, None in their place: neither allocated nor
         written. `reserve` is how many bytes the call may keep for backward (a number, or "512MB"), which
-        computes the rest again; without it that of the module counts."""
+        computes the rest again; without it that of the module counts. With offload=True states that it computes from are
+        in pinned memory of the host."""
         try:
-            return self._run(inputs, named, state, t0, False, batch, steps, final_state, reserve)
+            return self._run(inputs, named, state, t0, False, batch, steps, final_state, reserve, offload)
         except CellcError as error:
             say_place(error)
             raise
@@ -672,13 +683,13 @@ class Op:
         self.instance, self.batch_first = instance, batch_first
         self.__doc__ = instance.doc
 
-    def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True, reserve=None):
+    def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True, reserve=None, offload=False):
         m = self.instance.manifest
         count, plans = len(m.inputs), None
         first = self.batch_first if batch_first is None else batch_first
         if not m.packed and sizes is None and not torch.compiler.is_compiling():
             plans = self.instance.kinds({}, first, step, final_state)
-            if not named and reserve is None and t0 is None and len(given) == count + len(m.params):
+            if not named and reserve is None and not offload and t0 is None and len(given) == count + len(m.params):
                 found = self.instance.planned({}, given[:count], given[count:], state, first, step, final_state)
                 if found is not None:
                     return found
@@ -706,14 +717,15 @@ class Op:
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         i = self.instance.fitting(inputs, params)
         sizes = Sizes(m, sizes, "sizes")
-        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve)
+        return i.run(inputs, params, i.state_list(state), sizes, t0, first, step, final_state, plans, reserve,
+                     offload)
 
     def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True,
-                 reserve=None, **named):
+                 reserve=None, offload=False, **named):
         """Tensors in the order inputs, params, behind them the state, or by name (one that is a keyword here, or a word of
         Python, with a _ behind it); `sizes` for what no tensor says, such as {"B": 2}."""
         try:
-            return self._run(given, named, state, t0, batch_first, sizes, False, final_state, reserve)
+            return self._run(given, named, state, t0, batch_first, sizes, False, final_state, reserve, offload)
         except CellcError as error:
             say_place(error)
             raise

@@ -8,7 +8,7 @@ import keyword
 from .errors import TypeMismatch
 
 # Keywords of calls in all frameworks.
-CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state", "reserve"])
+CALL = frozenset(["self", "params", "state", "t0", "batch", "steps", "final_state", "reserve", "offload"])
 
 
 def usable(names, taken=(), fields=False):

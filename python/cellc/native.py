@@ -14,6 +14,7 @@ OK, OUT_OF_MEMORY = 0, 5
 CALLERS = {1, 2, 3, 4, 6, 10}      # null pointer, bad size, misaligned, too small, wrong device, bad argument
 CUDA, REFERENCE, CPU = 1, 2, 4     # cell_backend_kind
 RECOMPUTE = 2                      # CELL_RECOMPUTE: the reserve has a budget
+OFFLOAD = 4                        # CELL_OFFLOAD: states that it has no room for are in host memory
 LEGACY = 1                         # cudaStreamLegacy: the default stream by a name of its own
 
 
@@ -75,6 +76,10 @@ class Library:
         counts = [ctypes.POINTER(ctypes.c_size_t)] * 2
         self.recompute = self.declare("cell_recompute_bytes", ctypes.c_int, *bytes_of[:3], ctypes.c_size_t,
                                       *counts)
+        self.offload = self.declare("cell_offload_bytes", ctypes.c_int, *bytes_of[:3], ctypes.c_size_t, *counts,
+                                    *counts[:1])
+        self.set_host = self.declare("cell_context_set_host", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
+                                     ctypes.c_size_t)
         self.create = self.declare("cell_context_create", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
                                    ctypes.c_char_p, ctypes.c_size_t)
         self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
@@ -181,17 +186,22 @@ class Library:
             remember(self.arrays, key, found)
         return found
 
-    def memory(self, what, device, sizes, budget=None):
-        """Bytes of workspace, of workspace for inference, or of reserve. budget: its most."""
+    def memory(self, what, device, sizes, budget=None, offload=False):
+        """Bytes of workspace, of workspace for inference, or of reserve. budget: its most. With `offload` of "host"
+        memory, too."""
         if device is None and self.host:
-            return self.host.memory(what, device, sizes, budget)
-        key = (what, device, budget, *sizes)
+            return self.host.memory(what, device, sizes, budget, offload)
+        key = (what, device, budget, offload, *sizes)
         found = self.known.get(key)
         if found is None:
-            count, other = ctypes.c_size_t(), ctypes.c_size_t()
+            count, other, third = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_size_t()
             with self.context(device) as ctx:
                 if budget is None:
                     status = self.bytes[what](ctx, self.desc, self.array(sizes), ctypes.byref(count))
+                elif offload:
+                    order = {"reserve": (count, other, third), "host": (other, count, third)}
+                    status = self.offload(ctx, self.desc, self.array(sizes), budget,
+                                          *map(ctypes.byref, order.get(what, (other, third, count))))
                 else:
                     pair = (count, other) if what == "reserve" else (other, count)
                     status = self.recompute(ctx, self.desc, self.array(sizes), budget,
@@ -201,12 +211,12 @@ class Library:
             remember(self.known, key, found)
         return found
 
-    def call(self, way, device, stream, sizes, pointers, workspace, reserve, flags=0):
-        """One call; workspace and reserve are (address, bytes). stream: 0 is the default stream; by NULL the
+    def call(self, way, device, stream, sizes, pointers, workspace, reserve, flags=0, beside=None):
+        """One call; workspace, reserve and what is `beside` it in host memory are (address, bytes). stream: 0 is the default stream; by NULL the
         library would take a stream of its own, which that one waits for and which waits for that one, at
         every change from one to the other."""
         if device is None and self.host:
-            return self.host.call(way, device, stream, sizes, pointers, workspace, reserve, flags)
+            return self.host.call(way, device, stream, sizes, pointers, workspace, reserve, flags, beside)
         array = self.array(sizes)
         arguments = (ctypes.c_void_p * len(pointers))(*pointers)
         memory = Memory(workspace[0], workspace[1], reserve[0], reserve[1])
@@ -219,8 +229,12 @@ class Library:
                 state.stream, state.stream_set = stream, 1
             if device is None and self.threads is not None:
                 self.limit_threads(ctx, self.threads())
+            if beside is not None:
+                self.check(ctx, self.set_host(ctx, *beside))
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), flags))
         finally:
+            if beside is not None:
+                self.set_host(ctx, None, 0)
             self.give(device, ctx)
 
     def limit_threads(self, ctx, threads):

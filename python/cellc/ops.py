@@ -3,8 +3,9 @@ registered with torch.library: what torch.compile, torch.export and autograd cal
 are taken (those that are not contiguous, or not aligned as the kernels need, are copied); results are new tensors in
 the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
 asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
-`sizes` in the library's order, behind which stands the reserve's budget where there is one. A call that
-nothing records does without the operators (eager.py)."""
+`sizes` in the library's order, behind which stands the reserve's budget where there is one, and behind that a 1
+where states go to host memory. A call that nothing records, and one with states in host memory, does without the
+operators (eager.py)."""
 
 import contextlib
 
@@ -15,7 +16,7 @@ from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
 from .fast import plan
 from .names import usable
-from .native import RECOMPUTE, OutOfMemory, remember
+from .native import OFFLOAD, RECOMPUTE, OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128, **codes.TYPES}
@@ -136,6 +137,13 @@ def narrowed(tensor, what):
     return run_narrow(tensor, what) if eager.unwatched([tensor]) else narrow(tensor, what)
 
 
+NO_OFFLOAD = ("{name}: offload=True is not there under torch.compile, torch.export, torch.func, in modes that watch calls and "
+              "for tensors of other classes: "
+              "what lies in host memory goes past the operators that these see; leave offload out there")
+NO_CAPTURE = ("{name}: offload=True is not there in a CUDA graph: the stream is being captured, and copies of states to host "
+              "memory run on another stream")
+
+
 class Ops:
     """The operators of one instance: `forward` and `backward`, and what they are made of."""
 
@@ -176,6 +184,10 @@ class Ops:
     def __call__(self, tensors, sizes, mode, unwatched):
         """Forward, by the operator or past it."""
         saves = mode & ~NO_STATE == SAVE
+        if self.offloads(sizes):
+            if not eager.nothing_changes() or (eager.known and not all(map(eager.plain, tensors))):
+                raise NotThere(NO_OFFLOAD.format(name=self.manifest.name))
+            return self.direct.apply(*tensors, sizes, mode, self, None)
         watched = not unwatched or (not saves and torch.is_grad_enabled()
                                     and any(t is not None and t.requires_grad for t in tensors))
         if watched:                # what has no gradient says so by the operator
@@ -191,18 +203,29 @@ class Ops:
         n = len(self.manifest.sizes)
         return sizes[:n], sizes[n] if len(sizes) > n else None
 
-    def memory(self, what, device, sizes, budget=None):
+    def offloads(self, sizes):
+        """Do states go to host memory?"""
+        return len(sizes) > len(self.manifest.sizes) + 1
+
+    def memory(self, what, device, sizes, budget=None, offload=False):
         """(Scratch memory from PyTorch's allocator, so that captures and streams find it in order, or None; its bytes.)"""
-        count = self.library.memory(what, number(device), sizes, budget)
+        count = self.library.memory(what, number(device), sizes, budget, offload)
         return torch.empty(count, dtype=torch.uint8, device=device) if count else None, count
 
-    def call(self, way, tensors, sizes, device, memory, reserve, budget=None):
-        """Runs the library on `tensors`, in its order: those that were given, then those that it makes."""
-        space, count = self.memory(memory, device, sizes, budget)
+    def call(self, way, tensors, sizes, device, memory, reserve, budget=None, beside=None):
+        """Runs the library on `tensors`, in its order: those that were given, then those that it makes. beside: a list,
+        empty or with memory of the host, where states go there."""
+        offload = beside is not None
+        space, count = self.memory(memory, device, sizes, budget, offload)
         self.library.call(way, number(device), current_stream(device), sizes, [address(t) for t in tensors],
                           (address(space), count),
                           (address(reserve), reserve.numel() if reserve is not None else 0),
-                          0 if budget is None else RECOMPUTE)
+                          (0 if budget is None else RECOMPUTE) | (OFFLOAD if offload else 0),
+                          (address(beside[0]), beside[0].numel()) if beside else None)
+        if beside and device.type == "cuda":
+            # The library copies on a stream that PyTorch does not know, which this one has waited for. By a copy of a byte
+            # PyTorch's allocator knows until when the memory is used, and gives it to nobody before.
+            torch.empty(1, dtype=torch.uint8, device=device).copy_(beside[0][:1], non_blocking=True)
 
     def assert_lengths(self, tensors, sizes):
         """What the library finds wrong on the host, asserted on a GPU without waiting for it, as PyTorch does with places
@@ -227,8 +250,14 @@ class Ops:
         return tensors
 
     def run_forward(self, *arguments):
+        return self.run_keeping(*arguments)[:-1]
+
+    def run_keeping(self, *arguments):
+        """The results, the reserve, and a list of what is kept in host memory beside it."""
         *tensors, sizes, mode = arguments
+        offload = self.offloads(sizes)
         sizes, budget = self.apart(sizes)
+        beside = []
         tensors = [ready(t) for t in self.encoded(tensors, sizes)]
         device = device_of(tensors)
         self.assert_lengths(tensors, sizes)
@@ -237,15 +266,20 @@ class Ops:
         with on(device):
             count = 0
             if way == SAVE:
-                count = max(self.library.memory("reserve", number(device), sizes, budget), 1)
+                count = max(self.library.memory("reserve", number(device), sizes, budget, offload), 1)
+            if offload and device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                raise NotThere(NO_CAPTURE.format(name=self.manifest.name))
+            if offload and (far := self.library.memory("host", number(device), sizes, budget, True)):
+                beside = [torch.empty(far, dtype=torch.uint8, pin_memory=device.type == "cuda")]
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
             self.call("step" if way == STEP else "forward", [*tensors, *made[:wanted], *[None] * (len(made) - wanted)], sizes,
                       device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None,
-                      None if budget is None else count)
-        return (*made, reserve)
+                      None if budget is None else count, beside if offload else None)
+        return (*made, reserve, beside)
 
-    def run_backward(self, *arguments):
+    def run_backward(self, *arguments, beside=()):
         *tensors, reserve, sizes, wanted = arguments
+        offload = self.offloads(sizes)
         sizes, budget = self.apart(sizes)
         made = self.empty_gradients(tensors, wanted)
         count = len(self.manifest.given)
@@ -253,7 +287,7 @@ class Ops:
         device = device_of(tensors)
         with on(device):
             self.call("backward", tensors + made, sizes, device, "workspace", reserve,
-                      None if budget is None else reserve.numel())
+                      None if budget is None else reserve.numel(), list(beside) if offload else None)
         return [t for t in made if t is not None]
 
     def plan(self, way, device, sizes, count, makers, reserve=0):
@@ -374,13 +408,14 @@ class Ops:
 
     # ---- autograd
 
-    def keep(self, ctx, inputs, output):
+    def keep(self, ctx, inputs, output, beside=()):
         *tensors, sizes, mode = inputs
         ctx.set_materialize_grads(False)
         ctx.saved = mode & ~NO_STATE == SAVE
         ctx.into = len(self.manifest.outputs) if mode & NO_STATE else len(self.results)       # results that gradients come from
         ctx.sizes = sizes
-        ctx.save_for_backward(*tensors, output[-1])
+        ctx.beside = len(beside)
+        ctx.save_for_backward(*tensors, output[-1], *beside)
 
     def differentiate(self, ctx, *cotangents):
         if not ctx.saved:
@@ -388,7 +423,9 @@ class Ops:
                                "torch.no_grad() have no gradient")
         if any(c is not None and torch._C._functorch.is_legacy_batchedtensor(c) for c in cotangents):
             raise NotThere(NO_BATCH.format(name=self.manifest.name, operator=self.name + "_backward"))
-        *tensors, reserve = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        last = len(saved) - ctx.beside - 1
+        tensors, reserve, beside = saved[:last], saved[last], saved[last + 1:]
         given = self.manifest.given
         wanted = [bool(need) and t is not None and d.gradient
                   for need, t, d in zip(ctx.needs_input_grad, tensors, given)]
@@ -397,6 +434,11 @@ class Ops:
         cotangents = [*cotangents[:ctx.into], *[None] * (len(self.results) - ctx.into)]
         arguments = [*tensors, *cotangents, reserve]
         twice = torch.is_grad_enabled()                # a gradient of this gradient may be asked for
+        if self.offloads(ctx.sizes):
+            if twice:
+                raise NotThere(SECOND_ORDER.format(name=self.manifest.name))
+            found = iter(self.run_backward(*arguments, ctx.sizes, wanted, beside=beside))
+            return (*[next(found) if w else None for w in wanted], None, None)
         found = None if twice else self.planned_backward(arguments, ctx.sizes, wanted)
         if found is None:
             run = self.run_backward if not twice and eager.unwatched(arguments) else self.backward

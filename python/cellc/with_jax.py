@@ -263,13 +263,16 @@ class JaxCell(Function):
         return self.first_values(Source(key), given, named, sizes)
 
     def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True,
-                 reserve=None, **named):
+                 reserve=None, offload=False, **named):
         """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state`, by name
         or behind all inputs, is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
         done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
         final_state=False there are no final states, None in their place: neither allocated nor written.
         `reserve` is how many bytes the call may keep for its gradient (a number, or "512MB"), which computes
         the rest again."""
+        if offload:
+            raise NotThere(f"{self.name}: offload=True is not there in JAX, which has no pinned memory of the host for a call to "
+                           "keep until its gradient; reserve= alone bounds the memory")
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         if reserve is not None:
             sizes = [*sizes, self.budget(reserve)]      # where `split_sizes` finds it

@@ -15,7 +15,7 @@ import functools
 import numpy
 
 from .build import build
-from .errors import BackendError
+from .errors import BackendError, NotThere
 from .fast import fast, plan
 from .function import DTYPE_NAMES, Function
 from .manifest import CODES
@@ -190,13 +190,15 @@ class NumpyCell(Function):
         return self.pack(made, step=True)
 
     def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True,
-            reserve=None, **named):
+            reserve=None, offload=False, **named):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
         states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull.
         `reserve` is how many bytes may be kept for pull (a number, or "512MB"), which computes the rest."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
+        if offload:
+            raise NotThere(f"{self.name}: offload=True is not there in NumPy, whose arrays are in the host's memory already")
         inputs, state = self.apart(inputs, len(self.manifest.inputs), state)
         given = self.state_list(state)
         arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import cellc
+from cellc.errors import NotThere
 
 # Roundings of f64 that gradients may differ by: pieces add up sums over 120 rows in another order.
 CLOSE = dict(rtol=0, atol=120 * 2.0 ** -53 * 64)
@@ -156,6 +157,84 @@ def test_refusals():
     rows = torch.randn(40, 4, requires_grad=True)
     with pytest.raises(cellc.ShapeError, match="since its sequences are packed"):
         packed(rows, torch.tensor([0, 30, 40]), reserve=1000)
+
+
+def bytes_of(cell, sizes, budget):
+    """(reserve, host) of a call with offload=True, as the library says."""
+    return [cell.instance.ops.library.memory(what, None, sizes, budget, True) for what in ("reserve", "host")]
+
+
+MARK = 512                           # at the front of reserve and host memory
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_offload(name):
+    """The bits of the same cut with all states in the reserve, in which those in host memory have as many bytes more. (With the
+    least of bytes, and where states are larger than what a step keeps, a budget for all states has another cut.)"""
+    torch.manual_seed(0)
+    cell = cellc.load(name, dtype="f64", **LOADED.get(name, {}))(**CELLS[name])
+    x = torch.randn(8, 40, 5, dtype=torch.float64)
+    whole = gradients(cell, x)
+    start = least(cell, x.requires_grad_(), offload=True)
+    sizes = [{"B": 8, "T": 40, **CELLS[name]}.get(size, 0) for size in cell.instance.manifest.sizes]
+    all_bytes = cell.instance.ops.library.memory("reserve", None, sizes)
+    for budget in (start, all_bytes // 5, all_bytes // 4):
+        reserve, host = bytes_of(cell, sizes, budget)
+        assert host > MARK and reserve <= budget
+        found = gradients(cell, x, reserve=budget, offload=True)
+        same(whole, found)
+        if budget > start and name != "e79":
+            for one, other in zip(found[2], gradients(cell, x, reserve=reserve + host - MARK)[2]):
+                assert torch.equal(one, other)
+        assert kept(cell, x, reserve=budget, offload=True) == reserve + host
+    with pytest.raises(cellc.ShapeError, match=f"the least is {start}"):
+        cell(x, reserve=start - 1, offload=True)
+    again = type(cell)(**CELLS[name], reserve=start, offload=True)
+    again.load_state_dict(cell.state_dict())
+    for one, other in zip(gradients(again, x)[2], gradients(cell, x, reserve=start, offload=True)[2]):
+        assert torch.equal(one, other)
+    assert bytes_of(cell, sizes, 1 << 40)[1] == 0
+    same(whole, gradients(cell, x, reserve=1 << 40, offload=True))
+
+
+def test_offload_elsewhere():
+    """Calls at once, whose memory is not one; functions; what keeps nothing; and what is refused."""
+    op, cell = cellc.op("lstm", dtype="f64"), cellc.load("lstm", dtype="f64")(D=4, H=4)
+    params = list(cell.parameters())
+    x = torch.randn(2, 30, 4, dtype=torch.float64, requires_grad=True)
+    more = dict(reserve=least(cell, x, offload=True), offload=True)
+    two = (x * 2).detach().requires_grad_()
+    both = cell(x, **more)[0].square().sum() + cell(two, **more)[0].square().sum()
+    plain = cell(x)[0].square().sum() + cell(two)[0].square().sum()
+    for a, b in zip(torch.autograd.grad(both, [x, two, *params]), torch.autograd.grad(plain, [x, two, *params])):
+        torch.testing.assert_close(a, b, **CLOSE)
+    expected = torch.autograd.grad(cell(x)[0].sum(), [x, *params])
+    with torch.profiler.profile():
+        found = torch.autograd.grad(op(x, *params, **more)[0].sum(), [x, *params])
+    for a, b in zip(found, expected):
+        torch.testing.assert_close(a, b, **CLOSE)
+    with torch.no_grad():
+        assert cell(x, **more)[0].shape == (2, 30, 4)
+    for wrong in (lambda: cell(x, offload=True), lambda: op(x, *params, offload=True),
+                  lambda: type(cell)(D=4, H=4, offload=True)):
+        with pytest.raises(cellc.TypeMismatch, match="without a budget"):
+            wrong()
+    with pytest.raises(Exception, match="offload=True is not there under torch.compile"):
+        torch.compile(cell, fullgraph=True, backend="aot_eager")(x, **more)
+    y = cell(x, **more)[0]
+    with pytest.raises(NotThere, match="gradient of a gradient"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_offload_refused():
+    numpy = pytest.importorskip("numpy")
+    lstm = cellc.load("lstm", framework="numpy")
+    with pytest.raises(NotThere, match="in the host's memory already"):
+        lstm.vjp(lstm.init(0, D=4, H=4), numpy.zeros((2, 30, 4), numpy.float32), reserve=4000, offload=True)
+    jax = pytest.importorskip("jax")
+    lstm = cellc.load("lstm", framework="jax")
+    with pytest.raises(NotThere, match="no pinned memory"):
+        lstm(lstm.init(jax.random.key(0), D=4, H=4), jax.numpy.zeros((2, 30, 4)), reserve=4000, offload=True)
 
 
 def test_without_gradients():
