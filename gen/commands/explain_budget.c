@@ -1,7 +1,7 @@
 /* explain_budget.c: what a budget of the reserve does to a training call. In: a plan and sizes. Out: from how
  * many bytes on a call computes nothing again, from how many on its steps once more, twice, and what is the
- * least; or why steps of the cell are not computed again. Guaranteed: the bytes are those of
- * cell_recompute_bytes (runtime/recompute.c has the search, and says what pieces and passes are);
+ * least, also with states in host memory, of how many bytes; or why steps of the cell are not computed again.
+ * Guaranteed: the bytes are those of cell_recompute_bytes and cell_offload_bytes (runtime/recompute.c has the search, and says what pieces and passes are);
  * tests/explain compares them. */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "ir/arguments.h"
 
 /* As in the runtime: context.h, cell_plan.h and recompute.c. */
-enum { MARK = 512, ALIGNMENT = 256, PASSES = 4, GRAIN = 64, EVERY = 64 };
+enum { MARK = 512, ALIGNMENT = 256, PASSES = 4, GRAIN = 64, EVERY = 64, ON_DEVICE = 2 };
 
 static double aligned(double bytes)
 {
@@ -74,10 +74,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* With pieces of `length` steps, the first of which may have less: least[k], where it is more than k + 1
- * passes want. */
+/* passes[k]: the least of k + 1 passes at most. offload: the least with states in host memory, which has so
+ * many bytes there; 0 where none are. */
+typedef struct Least {
+    double passes[PASSES], offload, host;
+} Least;
+
+/* With pieces of `length` steps, the first of which may have less. */
 static void try_length(const Explain *e, const int64_t *sizes, int64_t length, double checkpoint,
-                       double *least)
+                       Least *least)
 {
     int64_t steps = sizes[ATOM_T], count = (steps + length - 1) / length;
     double piece = larger(reserve_of(e, sizes, length), reserve_of(e, sizes, steps - (count - 1) * length));
@@ -85,11 +90,17 @@ static void try_length(const Explain *e, const int64_t *sizes, int64_t length, d
         int64_t slots = checkpoint > 0 ? slots_for(count, passes) : count - 1;
         double bytes = MARK + (double)slots * checkpoint + piece;
         for (int k = passes - 1; k < PASSES; k++)
-            least[k] = bytes < least[k] ? bytes : least[k];
+            least->passes[k] = bytes < least->passes[k] ? bytes : least->passes[k];
+    }
+    bool offload = checkpoint > 0 && count > ON_DEVICE + 1;
+    double bytes = MARK + (double)(count - 1 < ON_DEVICE ? count - 1 : ON_DEVICE) * checkpoint + piece;
+    if (bytes < least->offload) {
+        least->offload = bytes;
+        least->host = offload ? MARK + (double)(count - 1 - ON_DEVICE) * checkpoint : 0;
     }
 }
 
-static void search(const Explain *e, const int64_t *sizes, double *least)
+static void search(const Explain *e, const int64_t *sizes, Least *least)
 {
     int64_t steps = sizes[ATOM_T];
     double checkpoint = checkpoint_of(e, sizes);
@@ -127,7 +138,7 @@ void explain_budget(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     static const char *const often[] = { "once", "twice", "three times", "four times" };
     Explain e = explain_of(p, out);
     double whole = reserve_of(&e, sizes, sizes[ATOM_T]);
-    double least[PASSES] = { whole, whole, whole, whole };
+    Least least = { { whole, whole, whole, whole }, whole, 0 };
     if (!p->m->has_grad || whole <= 0)
         return;
     if (p->other) {
@@ -138,8 +149,8 @@ void explain_budget(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     }
     const char *why = no_pieces(p, sizes);
     if (!why && sizes[ATOM_T] > 1)
-        search(&e, sizes, least);
-    if (!why && least[PASSES - 1] >= whole)
+        search(&e, sizes, &least);
+    if (!why && least.passes[PASSES - 1] >= whole)
         why = "pieces of the steps do not want less";
     if (why) {
         put_paragraph(intern_f(e.c,
@@ -153,10 +164,14 @@ void explain_budget(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     buf_f(&words, "a budget for the reserve, in bytes: from %.0f on nothing is computed again", whole);
     double before = whole;
     for (int k = 0; k < PASSES; k++) {
-        if (least[k] < before)
-            buf_f(&words, ", from %.0f on steps %s", least[k], often[k]);
-        before = least[k] < before ? least[k] : before;
+        if (least.passes[k] < before)
+            buf_f(&words, ", from %.0f on steps %s", least.passes[k], often[k]);
+        before = least.passes[k] < before ? least.passes[k] : before;
     }
     buf_f(&words, "; less is too small");
+    if (least.host > 0)
+        buf_f(&words,
+              ". With CELL_OFFLOAD steps are computed again once from %.0f on, with %.0f in host memory",
+              least.offload, least.host);
     put_paragraph(intern_n(e.c, words.data, words.len), 2, out);
 }

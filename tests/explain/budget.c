@@ -1,6 +1,7 @@
 /* budget.c: is what `cellc explain --sizes` says of a budget for the reserve what the runtime does? In: an
  * instance, linked in without its kernels; sizes as B,T,dims..., then the bytes that explain names: of a call
- * that computes nothing again, and, where there are such, of one to four passes. Out: what is wrong. With
+ * that computes nothing again, and, where there are such, of one to four passes; before them, as
+ * host:BYTES:HOST, the least with states in host memory, and their bytes there. Out: what is wrong. With
  * exactly these bytes a call has the number of passes that explain names, with one less it has more or is too
  * small, and the least that the runtime names is the last. */
 #include <stdio.h>
@@ -38,6 +39,22 @@ static int passes_of(cell_context *ctx, const cell_desc *d, const int64_t *sizes
     return -1;
 }
 
+/* Are these the least of a reserve beside host memory, and its bytes? */
+static int is_offload(cell_context *ctx, const cell_desc *d, const int64_t *sizes, const char *said)
+{
+    char *end;
+    size_t bytes = strtoull(said, &end, 10), host = *end ? strtoull(end + 1, NULL, 10) : 0, reserve, least,
+           found;
+    int right = cell_offload_bytes(ctx, d, sizes, bytes, &reserve, &found, NULL) == CELL_OK &&
+                reserve == bytes && found == host;
+    right &=
+        cell_offload_bytes(ctx, d, sizes, bytes - 1, &least, NULL, NULL) == CELL_TOO_SMALL && least == bytes;
+    if (!right)
+        printf("%s: with CELL_OFFLOAD and %zu bytes %zu and %zu in host memory, not %zu; the least is %zu\n",
+               d->key, bytes, reserve, found, host, least);
+    return right;
+}
+
 int main(int argc, char **argv)
 {
     const cell_desc *d = INSTANCE();
@@ -51,6 +68,11 @@ int main(int argc, char **argv)
     footprint_sizes(d, argv[1], sizes);
     for (int i = 2; i < argc; i++) { /* each is BYTES or BYTES:PASSES */
         char *end;
+        if (strncmp(argv[i], "host:", 5) == 0) {
+            int right = is_offload(ctx, d, sizes, argv[i] + 5);
+            passed += right, failed += !right;
+            continue;
+        }
         size_t budget = strtoull(argv[i], &end, 10);
         int passes = *end == ':' ? atoi(end + 1) : 0;
         int now = passes_of(ctx, d, sizes, budget, &bytes), exact = bytes == budget;

@@ -152,6 +152,8 @@ budget() { # SPEC, B,T,dims as the runtime has them, --sizes, options, words tha
         fail "cellc explain $spec $options --sizes $sizes: '$said'"
         return
     fi
+    n=$(sed -n 's/.*CELL_OFFLOAD .* from \([0-9]*\) on, with \([0-9]*\) in host memory.*/\1:\2/p' <<<"$said")
+    [[ -z $n ]] || of+=("host:$n")
     for word in "on nothing:0" "on steps once:1" "on steps twice:2" "on steps three:3" "on steps four:4"; do
         n=$(sed -n "s/.*from \([0-9]*\) ${word%:*}.*/\1/p" <<<"$said")
         [[ -z $n ]] || of+=("$n:${word##*:}")
@@ -170,12 +172,12 @@ budget() { # SPEC, B,T,dims as the runtime has them, --sizes, options, words tha
     fi
     rm -rf "${work:?}/$cell"
 }
-budget specs/m2rnn.cell 2,4096,4 B=2,T=4096,G=4 "" "four times"
-budget specs/gru.cell 16,512,48,64 B=16,T=512,D=48,H=64 "--lengths --dtype bf16" "four times"
+budget specs/m2rnn.cell 2,4096,4 B=2,T=4096,G=4 "" "in host memory"
+budget specs/gru.cell 16,512,48,64 B=16,T=512,D=48,H=64 "--lengths --dtype bf16" "in host memory"
 budget specs/indrnn.cell 3,5000,65,65 B=3,T=5000,D=65,H=65 "--dtype f64" "four times"
 budget specs/conv4_silu.cell 2,512,64 B=2,T=512,D=64 "" "twice"
 budget specs/layernorm.cell 2,512,64 B=2,T=512,D=64 "" "once; less"
-budget specs/e79.cell 2,700,40 B=2,T=700,D=40 "--dim N=40 --schedule steps" "once"
+budget specs/e79.cell 2,700,40 B=2,T=700,D=40 "--dim N=40 --schedule steps" "in host memory"
 budget specs/lstm.cell 2,512,64,64 B=2,T=512,D=64,H=64 "--lengths --reverse" "begin at their ends"
 budget specs/causal_attention.cell 2,64,3,64 B=2,T=64,H=3,history=64 "" "reads all steps before"
 if "$cellc" explain delta --sizes B=8,T=2048,H=16 | grep -q '^  a budget for the reserve: cell_recompute_bytes says it'; then
