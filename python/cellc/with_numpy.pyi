@@ -14,5 +14,5 @@ class NumpyCell(Function):
     def step(self, params: Any, /, *inputs: Any, state: Any = ..., t0: int | None = ..., batch: int | None = ...,
              **named: numpy.ndarray) -> tuple[Any, Any]: ...
     def vjp(self, params: Any, /, *inputs: Any, state: Any = ..., t0: int | None = ..., batch: int | None = ...,
-            steps: int | None = ..., final_state: bool = ..., reserve: int | str | None = ...,
+            steps: int | None = ..., final_state: bool = ..., reserve: int | str | None = ..., offload: bool = ...,
             **named: numpy.ndarray) -> tuple[Any, Any, Callable[..., Any]]: ...
