@@ -6,13 +6,17 @@
  *   - Its vector becomes a value with a name (`sum[j] R[i,j] * (r[j] * h[j])`), with the vector's conditions
  *     (`sum[j] R[i,j] * (h[j] > 0 ? h[j] : 0)`).
  *   - So is its matrix where that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`): once in a call.
- *   - A sum of several products is as many sums.
+ *   - A sum of several products is as many sums, and so is one of cases that are products
+ *     (`sum[j] (z[j] > 0 ? R[i,j] : Q[i,j]) * h[j]`).
+ *   - What is read backwards or around (`h[H-1-j]`, `R[(i+1) % H,j]`) is copied in order first.
  *   - One over several indices is sums one inside another where that has fewer terms (`sum[j,k] A[i,j] *
  *     B[j,k] * h[k]`, as A times B h).
  *   - That over a concatenation of which a part depends on a state and another does not is a sum of both
  *     (`sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`).
  * Guaranteed: values are the same but for the order of their roundings, where no factor is infinite; sums
  * over steps, and those whose product would be small, stay as they are. */
+#include <string.h>
+
 #include "conditions.h"
 #include "factors.h"
 #include "marks.h"
@@ -22,167 +26,6 @@
 static const Node *at(const Module *m, NodeId id)
 {
     return &m->nodes.data[id];
-}
-
-/* ---- factors ---- */
-
-/* SHARED: the same for all sequences and steps. A factor of the sum's indices alone goes with OWN, so that a
- * param stays what the product reads. */
-typedef enum { SHARED, OWN, OUTSIDE } Side;
-
-static bool per_row(const Node *n)
-{
-    return (n->dep & (DEP_BATCH | DEP_TIME)) != 0;
-}
-
-static bool is_among(IndexId i, const IndexId *of, int n)
-{
-    for (int k = 0; k < n; k++)
-        if (of[k] == i)
-            return true;
-    return false;
-}
-
-static bool varies_over(const Node *n, const Node *sum)
-{
-    for (int i = 0; i < n->naxes; i++)
-        if (is_among(n->axes[i], sum->bound, sum->nbound))
-            return true;
-    return false;
-}
-
-/* Over the sum's indices, and no others? */
-static bool is_vector(const Node *n, const Node *sum)
-{
-    for (int i = 0; i < n->naxes; i++)
-        if (!is_among(n->axes[i], sum->bound, sum->nbound))
-            return false;
-    return true;
-}
-
-static Side side_of(const Module *m, NodeId id, const Node *sum)
-{
-    const Node *n = at(m, id);
-    return !varies_over(n, sum) ? OUTSIDE : per_row(n) || is_vector(n, sum) ? OWN : SHARED;
-}
-
-/* The product of the factors on a side; it is divided by what divides last. */
-static NodeId multiplied(Module *m, const Factors *f, const Node *sum, Side side)
-{
-    NodeId out = -1;
-    for (int under = 0; under < 2; under++)
-        for (int i = 0; i < f->all.len; i++) {
-            Factor x = f->all.data[i];
-            if (x.divides == (under == 1) && side_of(m, x.value, sum) == side)
-                out = times_factor(m, out, x);
-        }
-    for (int i = 0; side != OUTSIDE && out >= 0 && i < f->guards.len; i++)
-        if (side_of(m, f->guards.data[i].condition, sum) == side)
-            out = node_select(m, f->guards.data[i].condition, out, node_const(m, 0));
-    return out;
-}
-
-/* All conditions that do not vary over the sum's indices; -1: there is none. */
-static NodeId condition_outside(Module *m, const Factors *f, const Node *sum)
-{
-    NodeId out = -1;
-    for (int i = 0; i < f->guards.len; i++) {
-        NodeId c = f->guards.data[i].condition;
-        if (side_of(m, c, sum) == OUTSIDE)
-            out = out < 0 ? c : node_map2(m, OP_AND, out, c);
-    }
-    return out;
-}
-
-/* Of `c ? x : 0`, is the condition taken apart from the factors of x? Not where the whole is one of what the
- * sum leaves, of the vector, or of what all sequences share. */
-static bool is_guarded_product(const Module *m, NodeId id, const Node *sum)
-{
-    const Node *n = at(m, id);
-    return n->kind == N_MAP && n->op == OP_SELECT && n->type == TY_REAL && per_row(n) && !is_vector(n, sum) &&
-           varies_over(n, sum) && at(m, n->args[2])->kind == N_CONST && at(m, n->args[2])->value == 0;
-}
-
-static void add_factors(const Module *m, NodeId term, const Node *sum, Factors *out)
-{
-    const Factors f = factors_of(m, term, false);
-    out->negative ^= f.negative;
-    for (int i = 0; i < f.all.len; i++) {
-        const Factor x = f.all.data[i];
-        if (x.divides || !is_guarded_product(m, x.value, sum)) {
-            vec_push(m->arena, &out->all, x);
-            continue;
-        }
-        const Node *n = at(m, x.value);
-        vec_push(m->arena, &out->guards, ((Guard){ n->args[0], n->args[1] }));
-        add_factors(m, n->args[1], sum, out);
-    }
-}
-
-static Factors term_factors(const Module *m, NodeId term, const Node *sum)
-{
-    Factors f = { .negative = false };
-    add_factors(m, term, sum, &f);
-    return f;
-}
-
-bool has_factors(const Module *m, NodeId term, const Node *sum)
-{
-    const Factors f = term_factors(m, term, sum);
-    bool shared = false, own = false;
-    for (int i = 0; i < f.all.len; i++) {
-        NodeId id = f.all.data[i].value;
-        shared |= side_of(m, id, sum) == SHARED;
-        own |= side_of(m, id, sum) == OWN && per_row(at(m, id));
-    }
-    for (int i = 0; i < f.guards.len; i++) {
-        NodeId c = f.guards.data[i].condition;
-        if (side_of(m, c, sum) == OWN && !is_vector(at(m, c), sum))
-            return false; /* another condition for each sequence and row */
-    }
-    return shared && own;
-}
-
-bool factor_term(Module *m, NodeId term, const Node *sum, Factored *out)
-{
-    bool guarded = false;
-    if (!has_factors(m, term, sum))
-        return false;
-    const Factors f = term_factors(m, term, sum);
-    for (int i = 0; i < f.guards.len; i++)
-        guarded |=
-            side_of(m, f.guards.data[i].condition, sum) == SHARED && per_row(at(m, f.guards.data[i].value));
-    *out = (Factored){ .shared = multiplied(m, &f, sum, SHARED),
-                       .own = multiplied(m, &f, sum, OWN),
-                       .outside = multiplied(m, &f, sum, OUTSIDE),
-                       .when = condition_outside(m, &f, sum),
-                       .negative = f.negative,
-                       .guarded = guarded };
-    return true;
-}
-
-bool is_operand(const Node *n)
-{
-    return (n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step;
-}
-
-static int add_terms(const Module *m, NodeId id, bool negative, NodeId *out, bool *negatives, int n)
-{
-    const Node *t = at(m, id);
-    if (n < 0 || n == MOST_TERMS)
-        return -1;
-    if (t->kind == N_MAP && (t->op == OP_ADD || t->op == OP_SUB)) {
-        n = add_terms(m, t->args[0], negative, out, negatives, n);
-        return add_terms(m, t->args[1], negative != (t->op == OP_SUB), out, negatives, n);
-    }
-    negatives[n] = negative;
-    out[n] = id;
-    return n + 1;
-}
-
-int added_terms(const Module *m, NodeId id, NodeId out[MOST_TERMS], bool negative[MOST_TERMS])
-{
-    return add_terms(m, id, false, out, negative, 0);
 }
 
 /* ---- the pass ---- */
@@ -232,17 +75,25 @@ static bool takes(Module *m, const Factored *f, const Node *sum)
     return !steps && at(m, f->own)->type == TY_REAL;
 }
 
-/* As an array, the sum's indices last, so that rows of a matrix lie one behind another. */
-static NodeId as_array(Module *m, NodeId value, const Node *sum)
+/* As an array: first the axes that it has in common with the other side, as heads are, then its own, and
+ * last those of the sum, so that a head's matrix lies in one piece and its rows one behind another. What is
+ * read in another order is held, as an array that is a read and nothing else is one more name of what is
+ * read. */
+static NodeId as_array(Module *m, NodeId value, NodeId other, const Node *sum)
 {
-    const Node n = *at(m, value);
+    const Node n = *at(m, value), o = *at(m, other);
     IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(n.naxes + 1));
     int count = 0;
-    for (int last = 0; last < 2; last++)
-        for (int i = 0; i < n.naxes; i++)
-            if (is_among(n.axes[i], sum->bound, sum->nbound) == (last == 1))
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < n.naxes; i++) {
+            bool summed = is_among(n.axes[i], sum->bound, sum->nbound);
+            bool common = is_among(n.axes[i], o.axes, o.naxes);
+            if ((summed ? 2 : common ? 0 : 1) == turn)
                 axes[count++] = n.axes[i];
-    return is_operand(&n) ? value : node_array(m, value, axes, count, NULL, sum->span);
+        }
+    if (is_operand(m, value))
+        return value;
+    return node_array(m, is_read(&n) ? node_map1(m, OP_HELD, value) : value, axes, count, NULL, sum->span);
 }
 
 /* The value where it is read: of an array's elements their expression. */
@@ -298,13 +149,85 @@ static NodeId split(Module *m, const Node *sum, NodeId shared, NodeId own)
     return -1;
 }
 
+/* ---- vectors that are read in another order ---- */
+
+/* The read with index `along` at this component, and nothing else of it changed. */
+static NodeId read_plainly(Module *m, const Node *read, int component, IndexId along)
+{
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)read->nmap);
+    memcpy(map, read->map, sizeof *map * (size_t)read->nmap);
+    map[component] = ix_index(m, along);
+    return read->kind == N_LOAD ? node_load(m, read->tensor, map, read->nmap)
+                                : node_view(m, read->args[0], map, read->nmap);
+}
+
+static int times_used(const Node *read, IndexId i)
+{
+    int n = 0;
+    for (int k = 0; k < read->nmap; k++)
+        n += ix_uses(read->map[k], i);
+    return n;
+}
+
+/* Where the vector is read backwards or around along an index of the sum, the sum goes over these places in
+ * order, and the matrix, of which a copy serves the whole call, is read so in its place. False: it is not
+ * such a read. */
+static bool turn_component(Module *m, const Node *sum, NodeId *shared, NodeId *own, int component)
+{
+    const Node read = *at(m, *own);
+    const IxTerm t = read.map[component]->terms[0];
+    IndexId along = t.index;
+    if (t.kind == IA_INDEX && is_among(along, sum->bound, sum->nbound)) { /* coef * (extent - 1 - j) + ... */
+        const Poly *last = poly_sub(m, m->indices.data[along].extent, poly_const(m, 1));
+        const IxExpr *to = ix_sub(m, ix_const(m, last), ix_index(m, along));
+        *shared = node_subst(m, *shared, &along, &to, 1);
+        *own = node_subst(m, *own, &along, &to, 1);
+        return true;
+    }
+    const IxExpr *arg = t.arg;
+    if (t.kind != IA_MOD || !poly_is_one(t.coef) || read.map[component]->offset != poly_const(m, 0) ||
+        arg->nterms != 1 || arg->terms[0].kind != IA_INDEX || !poly_is_one(arg->terms[0].coef))
+        return false;
+    along = arg->terms[0].index;
+    if (!is_among(along, sum->bound, sum->nbound) || t.by != m->indices.data[along].extent ||
+        times_used(&read, along) != 1)
+        return false;
+    const IxExpr *to = ix_mod(m, ix_sub(m, ix_index(m, along), ix_const(m, arg->offset)), t.by);
+    *shared = node_subst(m, *shared, &along, &to, 1);
+    *own = read_plainly(m, &read, component, along);
+    return true;
+}
+
+static void turn_vector(Module *m, const Node *sum, NodeId *shared, NodeId *own)
+{
+    NodeId matrix = *shared, vector = *own;
+    while (at(m, vector)->kind != N_LOAD && !is_operand(m, vector) && written_out(m, vector) != vector &&
+           is_read(at(m, written_out(m, vector))))
+        vector = written_out(m, vector);
+    const Node n = *at(m, vector);
+    if (!is_read(&n) || is_operand(m, vector))
+        return;
+    for (int k = 0; k < n.nmap; k++) {
+        const IxExpr *e = at(m, vector)->map[k];
+        bool forwards = e->nterms == 0 || (e->terms[0].kind == IA_INDEX && poly_nonneg(e->terms[0].coef));
+        if (e->nterms > 1 || (!forwards && !turn_component(m, sum, &matrix, &vector, k)))
+            return;
+    }
+    if (!is_operand(m, vector))
+        return;
+    *shared = matrix;
+    *own = vector;
+}
+
 /* The sum of the term as a product, without its sign. */
 static NodeId product_of(Module *m, const Factored *f, const Node *sum)
 {
-    NodeId out = split(m, sum, f->shared, f->own);
+    NodeId shared = f->shared, own = f->own;
+    turn_vector(m, sum, &shared, &own);
+    NodeId out = split(m, sum, shared, own);
     if (out < 0) {
-        NodeId matrix = as_array(m, f->shared, sum);
-        NodeId product = node_map2(m, OP_MUL, matrix, as_array(m, f->own, sum));
+        NodeId matrix = as_array(m, shared, own, sum);
+        NodeId product = node_map2(m, OP_MUL, matrix, as_array(m, own, shared, sum));
         out = node_reduce(m, R_SUM, product, sum->bound, sum->nbound);
     }
     if (f->outside >= 0)
@@ -327,7 +250,7 @@ static bool leaves_axes(const Module *m, const Factors *f, const Node *sum, Inde
     *others = false;
     for (int i = 0; i < f->all.len; i++) {
         const Node *n = at(m, f->all.data[i].value);
-        if (has_axis(n, along) || !varies_over(n, sum))
+        if (has_axis(n, along) || !varies_in_sum(n, sum))
             continue;
         *others = true;
         for (int k = 0; k < n->naxes; k++) {
@@ -348,8 +271,8 @@ static bool is_product_along(const Module *m, const Factors *f, IndexId along)
     bool shared = false, own = false;
     for (int i = 0; i < f->all.len; i++) {
         const Node *n = at(m, f->all.data[i].value);
-        shared |= has_axis(n, along) && !per_row(n) && n->naxes > 1;
-        own |= has_axis(n, along) && per_row(n);
+        shared |= has_axis(n, along) && !is_per_row(n) && n->naxes > 1;
+        own |= has_axis(n, along) && is_per_row(n);
     }
     return shared && own;
 }
@@ -409,7 +332,7 @@ typedef enum { FIRST_SUM, SECOND_SUM, BEHIND_BOTH } Place;
 static Place place_of(const Module *m, NodeId factor, const Node *sum, IndexId first)
 {
     const Node *n = at(m, factor);
-    return has_axis(n, first) ? FIRST_SUM : varies_over(n, sum) ? SECOND_SUM : BEHIND_BOTH;
+    return has_axis(n, first) ? FIRST_SUM : varies_in_sum(n, sum) ? SECOND_SUM : BEHIND_BOTH;
 }
 
 static NodeId product_at(Module *m, const Factors *f, const Node *sum, IndexId first, Place place)
@@ -467,8 +390,7 @@ static bool sums_places(const Module *m, NodeId id)
 bool is_plain_product(const Module *m, const Node *sum)
 {
     const Node *n = at(m, sum->args[0]);
-    return n->kind == N_MAP && n->op == OP_MUL && is_operand(at(m, n->args[0])) &&
-           is_operand(at(m, n->args[1]));
+    return n->kind == N_MAP && n->op == OP_MUL && is_operand(m, n->args[0]) && is_operand(m, n->args[1]);
 }
 
 /* A value by cases, of which one depends on a state and the other does not? */
@@ -493,9 +415,43 @@ static bool may_change(const Module *m, NodeId id)
     if (is_plain_product(m, at(m, id)) && !is_mixed(m, term->args[0]) && !is_mixed(m, term->args[1]))
         return false;
     for (int i = added_terms(m, at(m, id)->args[0], terms, negative) - 1; i >= 0; i--)
-        if (has_factors(m, terms[i], at(m, id)) || is_nested(m, terms[i], at(m, id)))
+        if (has_factors(m, terms[i], at(m, id)) || is_nested(m, terms[i], at(m, id)) ||
+            has_cases(m, terms[i], at(m, id)))
             return true;
     return false;
+}
+
+static bool is_product_term(Module *m, NodeId term, const Node *sum, Factored *f)
+{
+    return factor_term(m, term, sum, f) && takes(m, f, sum);
+}
+
+/* The term itself; or, where each of its cases gives a product, these. */
+static int parts_of(Module *m, NodeId term, const Node *sum, NodeId part[2])
+{
+    Factored f;
+    int n = has_cases(m, term, sum) ? terms_of_cases(m, term, sum, part) : 0;
+    for (int i = 0; i < n; i++)
+        if (!is_product_term(m, part[i], sum, &f))
+            n = 0;
+    if (n == 0)
+        part[n++] = term;
+    return n;
+}
+
+/* The sum of a term in its form; -1: it has none. *minus: is it subtracted? */
+static NodeId sum_of_term(Module *m, NodeId term, const Node *sum, bool *minus)
+{
+    Factored f;
+    if (is_nested(m, term, sum)) {
+        const Factors of = factors_of(m, term, false);
+        *minus ^= of.negative;
+        return nested(m, &of, sum);
+    }
+    if (!is_product_term(m, term, sum, &f))
+        return -1;
+    *minus ^= f.negative;
+    return product_of(m, &f, sum);
 }
 
 /* A sum in its form; anything else is itself. */
@@ -509,16 +465,16 @@ static NodeId in_form(Module *m, NodeId rebuilt)
     int n = added_terms(m, sum.args[0], terms, negative);
     module_at(m, sum.span, sum.chain);
     for (int i = 0; i < n; i++) {
-        Factored f;
-        if (is_nested(m, terms[i], &sum)) {
-            const Factors of = factors_of(m, terms[i], false);
-            out = plus(m, out, nested(m, &of, &sum), of.negative != negative[i]);
-            continue;
+        NodeId part[2];
+        int parts = parts_of(m, terms[i], &sum, part);
+        for (int k = 0; k < parts; k++) {
+            bool minus = negative[i];
+            NodeId made = sum_of_term(m, part[k], &sum, &minus);
+            if (made >= 0)
+                out = plus(m, out, made, minus);
+            else
+                rest = plus(m, rest, part[k], minus);
         }
-        if (factor_term(m, terms[i], &sum, &f) && takes(m, &f, &sum))
-            out = plus(m, out, product_of(m, &f, &sum), f.negative != negative[i]);
-        else
-            rest = plus(m, rest, terms[i], negative[i]);
     }
     if (out < 0)
         return rebuilt;

@@ -23,8 +23,20 @@ typedef struct Factored {
 bool factor_term(Module *m, NodeId term, const Node *sum, Factored *f);
 /* Might it, as far as can be seen without making nodes? */
 bool has_factors(const Module *m, NodeId term, const Node *sum);
-/* Is it a plain read at this step, which a product takes as it is? */
-bool is_operand(const Node *n);
+/* Is it a read at this step? */
+bool is_read(const Node *n);
+/* Is it one that a product takes as it is? Not one that goes backwards (`h[H-1-j]`) or around
+ * (`h[(j+1) % H]`), of which a copy in order is made. */
+bool is_operand(const Module *m, NodeId id);
+/* Is the term, or a factor of it, `c ? a : b` with different parts of a product in both cases? */
+bool has_cases(const Module *m, NodeId term, const Node *sum);
+/* Such a term as one without cases, or as one for each: their number. */
+int terms_of_cases(Module *m, NodeId term, const Node *sum, NodeId out[2]);
+/* Has each sequence or step its own value? */
+bool is_per_row(const Node *n);
+/* Is the index one of n? Does the value vary over an index of the sum? */
+bool is_among(IndexId i, const IndexId *of, int n);
+bool varies_in_sum(const Node *n, const Node *sum);
 /* Does it sum the product of two such reads? */
 bool is_plain_product(const Module *m, const Node *sum);
 /* The terms that a value adds up, and which of them it subtracts; their number, -1: more than that. */

@@ -138,16 +138,18 @@ static bool indices_of(const Node *n, Indices *out)
 }
 
 /* The same for all sequences and steps, and of the type that products take? */
-static bool is_matrix(const Module *m, const Node *n)
+static bool is_matrix(const Module *m, NodeId id)
 {
+    const Node *n = at(m, id);
     bool shared = !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE)) && (n->dep & DEP_PARAM);
-    return shared && is_operand(n) && n->type == TY_REAL &&
+    return shared && is_operand(m, id) && n->type == TY_REAL &&
            (n->kind != N_LOAD || m->tensors.data[n->tensor].dtype == m->c->dtype);
 }
 
-static bool is_vector(const Node *n)
+static bool is_vector(const Module *m, NodeId id)
 {
-    return is_operand(n) && n->type == TY_REAL && (n->dep & DEP_BATCH);
+    const Node *n = at(m, id);
+    return is_operand(m, id) && n->type == TY_REAL && (n->dep & DEP_BATCH);
 }
 
 /* Do the last rows count through one axis of a param, `W[h*N + i, d]`? Then they are one row, so that whole
@@ -215,12 +217,12 @@ static bool find_product(Module *m, NodeId id, Product *x)
     if (sum.kind != N_REDUCE || sum.reduce != R_SUM || sum.type != TY_REAL || !is_plain_product(m, &sum))
         return false;
     const Node *term = at(m, sum.args[0]);
-    bool first = is_matrix(m, at(m, term->args[0]));
+    bool first = is_matrix(m, term->args[0]);
     *x = (Product){
         .reduce = id, .matrix = term->args[first ? 0 : 1], .vector = term->args[first ? 1 : 0], .stack = -1
     };
     const Node *matrix = at(m, x->matrix), *vector = at(m, x->vector);
-    if (!is_matrix(m, matrix) || !is_vector(vector) || !indices_of(vector, &x->along) ||
+    if (!is_matrix(m, x->matrix) || !is_vector(m, x->vector) || !indices_of(vector, &x->along) ||
         !indices_of(matrix, &all))
         return false;
     for (int i = 0; i < sum.nbound; i++)

@@ -231,8 +231,8 @@ bool spelling_of(const Plan *p, const Program *pr, NodeId array, Spelling *out)
     if (!factor_term(m, sum.args[0], &sum, &s.f) || m->nodes.data[s.f.shared].naxes > MOST_AXES ||
         m->nodes.data[s.f.own].naxes > MOST_AXES)
         return false;
-    s.names_shared = !is_operand(&m->nodes.data[s.f.shared]);
-    s.names_own = !is_operand(&m->nodes.data[s.f.own]);
+    s.names_shared = !is_operand(m, s.f.shared);
+    s.names_own = !is_operand(m, s.f.own);
     if (!(s.names_shared || s.names_own) || !is_product(p, &s, array, pr->phase[array] == PHASE_DURING))
         return false;
     const char *text = product_words(&s, &sum);

@@ -77,6 +77,17 @@ sum[j] (z[j] > 0 ? R[i,j] * h[j] : 0)|sum[j] R[i,j] * v[j]|v[j:H] = z[j] > 0 ? h
 sum[j] (s > 0 ? R[i,j] * h[j] : 0)|(s > 0 ? sum[j] R[i,j] * h[j] : 0)
 sum[j] R[i,j] * (z[i] > s ? h[j] : 0)|(z[i] > s ? sum[j] R[i,j] * h[j] : 0)
 sum[j] R[i,j] * h[j] * (s > 0 ? 1 : 0)|(s > 0 ? 1 : 0) * sum[j] R[i,j] * h[j]
+sum[j] (j != i ? R[i,j] * h[j] : 0)|sum[j] M[i,j] * h[j]|M[i:H,j:H] = j != i ? R[i,j] : 0;
+sum[j] R[i,j] * (j < i ? h[j] : 0)|sum[j] M[i,j] * h[j]|M[i:H,j:H] = j < i ? R[i,j] : 0;
+sum[j] (j < i ? R[i,j] * h[j] : Q[i,j] * h[j])|sum[j] M[i,j] * h[j]|M[i:H,j:H] = j < i ? R[i,j] : Q[i,j];
+sum[j] (z[j] > 0 ? R[i,j] * h[j] : 0.5 * R[i,j] * h[j])|sum[j] R[i,j] * v[j]|v[j:H] = (z[j] > 0 ? 1 : 0.5) * h[j];
+sum[j] (z[j] > 0 ? R[i,j] : Q[i,j]) * h[j]|sum[j] R[i,j] * v[j] + sum[j] Q[i,j] * w[j]|v[j:H] = z[j] > 0 ? h[j] : 0; w[j:H] = z[j] > 0 ? 0 : h[j];
+sum[j] (s > 0 ? R[i,j] * h[j] : Q[i,j] * z[j])|(s > 0 ? sum[j] R[i,j] * h[j] : 0) + (s > 0 ? 0 : sum[j] Q[i,j] * z[j])
+sum[j] R[i,j] * h[H-1-j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[i,H-1-j];
+sum[j] R[i,j] * h[(j + 1) % H]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[i,(j - 1) % H];
+sum[j] R[(i + 1) % H,j] * h[j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[(i + 1) % H,j];
+sum[j] R[H-1-i,j] * h[j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[H-1-i,j];
+sum[j] g[(i - j) % H] * h[j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = g[(i - j) % H];
 END
 # A product of the input that a factor of the state would keep in the steps is made for all steps.
 cell 'sum[j] R[i,j] * h[j] + sum[d] Q[i,d] * z[d] * h[i]' '' >"$work/a.cell"
