@@ -110,21 +110,39 @@ static Factors term_factors(const Module *m, NodeId term, const Node *sum)
     return f;
 }
 
-bool has_factors(const Module *m, NodeId term, const Node *sum)
+/* Are there a shared factor and one that each sequence has? */
+static bool has_both(const Module *m, const Factors *f, const Node *sum)
 {
-    const Factors f = term_factors(m, term, sum);
     bool shared = false, own = false;
-    for (int i = 0; i < f.all.len; i++) {
-        NodeId id = f.all.data[i].value;
+    for (int i = 0; i < f->all.len; i++) {
+        NodeId id = f->all.data[i].value;
         shared |= side_of(m, id, sum) == SHARED;
         own |= side_of(m, id, sum) == OWN && is_per_row(at(m, id));
     }
-    for (int i = 0; i < f.guards.len; i++) {
-        NodeId c = f.guards.data[i].condition;
-        if (side_of(m, c, sum) == OWN && !is_vector(at(m, c), sum))
-            return false; /* another condition for each sequence and row */
-    }
     return shared && own;
+}
+
+/* The condition that is another one for each sequence and row; -1: there is none. */
+static NodeId condition_apart(const Module *m, const Factors *f, const Node *sum)
+{
+    for (int i = 0; i < f->guards.len; i++) {
+        NodeId c = f->guards.data[i].condition;
+        if (side_of(m, c, sum) == OWN && !is_vector(at(m, c), sum))
+            return c;
+    }
+    return -1;
+}
+
+NodeId condition_of_rows(const Module *m, NodeId term, const Node *sum)
+{
+    const Factors f = term_factors(m, term, sum);
+    return has_both(m, &f, sum) ? condition_apart(m, &f, sum) : -1;
+}
+
+bool has_factors(const Module *m, NodeId term, const Node *sum)
+{
+    const Factors f = term_factors(m, term, sum);
+    return has_both(m, &f, sum) && condition_apart(m, &f, sum) < 0;
 }
 
 /* May it, of a sequence, be infinite or no number? */

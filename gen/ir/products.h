@@ -23,6 +23,9 @@ typedef struct Factored {
 bool factor_term(Module *m, NodeId term, const Node *sum, Factored *f);
 /* Might it, as far as can be seen without making nodes? */
 bool has_factors(const Module *m, NodeId term, const Node *sum);
+/* What keeps a term with both factors from being one: its condition that is another one for each sequence and row;
+ * -1: there is none. */
+NodeId condition_of_rows(const Module *m, NodeId term, const Node *sum);
 /* Is it a read at this step? */
 bool is_read(const Node *n);
 /* Is it one that a product takes as it is? Not one that goes backwards (`h[H-1-j]`) or around

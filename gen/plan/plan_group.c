@@ -21,15 +21,42 @@ static bool rows_agree(const Plan *p, const Group *g, NodeId array)
     return g->batched == ((dep & DEP_BATCH) != 0) && g->timed == ((dep & DEP_TIME) != 0);
 }
 
-/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index. */
-static bool reads_own_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses, int n)
+/* The axis along a row of what the group has or sums. */
+static const Poly *row_length(const Plan *p, NodeId array, int naxes)
+{
+    const Node *a = at(p, array), *body = at(p, a->args[0]);
+    IndexId along = a->naxes > naxes ? a->axes[naxes] : plan_reduces(p, array) ? body->bound[0] : -1;
+    return along < 0 ? NULL : p->m->indices.data[along].extent;
+}
+
+/* Is the array, which is pointwise over a row, made of what the row's kernel has one of, so that each thread makes any
+ * element of it for itself? It stands in another loop than what goes along the index `along`. */
+static bool is_made_of_numbers(const Plan *p, const Program *pr, int group, NodeId array, IndexId along)
+{
+    const Group *g = &pr->groups.data[group];
+    const Uses uses = plan_uses(p, array);
+    if (along < 0 || plan_reduces(p, array) || at(p, array)->naxes != g->naxes + 1 ||
+        row_length(p, array, g->naxes) == p->m->indices.data[along].extent)
+        return false;
+    for (int i = 0; i < uses.len; i++) {
+        const Read *r = &uses.data[i].read;
+        if (r->is_tensor || pr->group[r->id] != group || r->nmap != g->naxes)
+            return false;
+    }
+    return uses.len > 0;
+}
+
+/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index. along: as for
+ * is_made_of_numbers. */
+static bool reads_own_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses, int n,
+                          IndexId along)
 {
     const Node *a = at(p, array);
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
         if (r->is_tensor || pr->group[r->id] != group)
             continue;
-        if (r->nmap < n || !uses->data[i].plain)
+        if (r->nmap < n || (!uses->data[i].plain && !is_made_of_numbers(p, pr, group, r->id, along)))
             return false;
         for (int k = 0; k < n; k++) {
             IndexId which;
@@ -45,7 +72,7 @@ static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, 
     const Group *g = &pr->groups.data[group];
     return !plan_reduces(p, array) && rows_agree(p, g, array) &&
            same_axes(g, p->m, at(p, array)->axes, at(p, array)->naxes) &&
-           reads_own_row(p, pr, group, array, uses, g->naxes);
+           reads_own_row(p, pr, group, array, uses, g->naxes, -1);
 }
 
 /* Elements of a row are printed again where another of its values reads them: is the text short, all in all?
@@ -64,14 +91,6 @@ static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id,
         if (!short_in_row(p, pr, group, n->args[i], left))
             return false;
     return true;
-}
-
-/* The axis along a row of what the group has or sums. */
-static const Poly *row_length(const Plan *p, NodeId array, int naxes)
-{
-    const Node *a = at(p, array), *body = at(p, a->args[0]);
-    IndexId along = a->naxes > naxes ? a->axes[naxes] : plan_reduces(p, array) ? body->bound[0] : -1;
-    return along < 0 ? NULL : p->m->indices.data[along].extent;
 }
 
 /* What a row's kernel has taken for its sums' sake stays that: no product, and no rows of another length, which would have it
@@ -99,7 +118,9 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
     if (plan_reduces(p, array) ? a->naxes != g->naxes : a->naxes > g->naxes + 1)
         return false;
     int left = 300;
-    if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes) ||
+    const IndexId along = plan_reduces(p, array) || a->naxes == g->naxes ? -1 : a->axes[g->naxes];
+    if (!same_axes(g, p->m, a->axes, g->naxes) ||
+        !reads_own_row(p, pr, group, array, uses, g->naxes, along) ||
         !keeps_length(p, pr, group, array, uses) || !short_in_row(p, pr, group, a->args[0], &left))
         return false;
     /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own
@@ -114,7 +135,7 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
         bool own = a->naxes > g->naxes && which == a->axes[g->naxes];
         if (plan_reduces(p, array))
             own = body->nbound == 1 && which == body->bound[0];
-        if (!own)
+        if (!own && !is_made_of_numbers(p, pr, group, r->id, along))
             return false;
     }
     return true;

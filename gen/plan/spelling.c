@@ -241,3 +241,23 @@ bool spelling_of(const Plan *p, const Program *pr, NodeId array, Spelling *out)
     *out = (Spelling){ .because = because_words(&s), .write = text ? text : general };
     return true;
 }
+
+const char *rows_apart(const Plan *p, NodeId array)
+{
+    NodeId id = at(p, array)->args[0], when;
+    Factored f;
+    if (!sums_places(at(p, id)))
+        return NULL;
+    Module *m = module_copy(p->m);
+    const Node sum = m->nodes.data[id];
+    if ((when = condition_of_rows(m, sum.args[0], &sum)) >= 0)
+        return is_writable(m, when) ? text_of(m, when, false) : NULL;
+    if (!factor_term(m, sum.args[0], &sum, &f) || !is_writable(m, f.own))
+        return NULL;
+    const Node shared = m->nodes.data[f.shared], own = m->nodes.data[f.own];
+    for (int i = 0; i < shared.naxes; i++)
+        if (!is_among(shared.axes[i], own.axes, own.naxes))
+            return NULL; /* rows that have one vector */
+    const char *text = text_of(m, f.own, false);
+    return own.kind == N_MAP && strlen(text) <= LONGEST ? text : NULL;
+}

@@ -22,6 +22,10 @@ static const Reason *why_no_product(const Plan *p)
             continue;
         if (spelling_of(p, pr, id, &s))
             return reason_of(p->m, sum_of(p, id), "its sum is no matrix product, since %s", s.because);
+        const char *apart = rows_apart(p, id);
+        if (apart)
+            return reason_of(p->m, sum_of(p, id),
+                             "its sum is no matrix product, since `%s` is another one for each row", apart);
         if (multiplies_shared(p, id))
             return reason_of(
                 p->m, sum_of(p, id),
