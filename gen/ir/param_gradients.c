@@ -96,6 +96,25 @@ static bool is_expression(const Node *body)
     return body->kind == N_MAP || body->kind == N_VIEW || body->kind == N_ARRAY;
 }
 
+/* A sum over places of what is read across a matrix of each step, along other lines than its rows and columns, as the
+ * gradient of a circulant matrix's params has it: the matrix is made of two step vectors, and summed over the steps first,
+ * as a product, it is read once. */
+static bool reads_across(const Module *m, const Node *sum)
+{
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM || sum->nbound == 0)
+        return false;
+    for (int i = 0; i < sum->nbound; i++)
+        if (sum->bound[i] < IX_FIRST)
+            return false;
+    const Node *v = at(m, sum->args[0]);
+    while (v->kind == N_MAP && v->op == OP_SELECT && is_fixed(at(m, v->args[0]))) /* the guard of a read */
+        v = at(m, v->args[1]);
+    bool across = false;
+    for (int i = 0; v->kind == N_VIEW && !v->step && i < v->nmap; i++)
+        across |= v->map[i]->nterms > 0 && !ix_is_index(v->map[i], &(IndexId){ 0 });
+    return across;
+}
+
 /* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
 static bool has_product(const Module *m, NodeId id, int *left)
 {
@@ -104,8 +123,11 @@ static bool has_product(const Module *m, NodeId id, int *left)
         return false;
     if ((n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step) {
         const Node *body = at(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
-        return is_expression(body) && has_product(m, (NodeId)(body - m->nodes.data), left);
+        return (is_expression(body) || reads_across(m, body)) &&
+               has_product(m, (NodeId)(body - m->nodes.data), left);
     }
+    if (reads_across(m, n))
+        return has_product(m, n->args[0], left);
     if (n->kind != N_MAP)
         return false;
     if (n->op == OP_ADD || n->op == OP_SUB)
@@ -191,13 +213,21 @@ static NodeId total_of(Total *t, NodeId id)
         NodeId array = n.kind == N_VIEW ? n.args[0] : id;
         Node a = *at(m, array);
         Total inside = { m, t->sum, false, t->left };
-        NodeId body = is_expression(at(m, a.args[0])) ? total_of(&inside, a.args[0]) : -1;
+        bool inner = is_expression(at(m, a.args[0])) || reads_across(m, at(m, a.args[0]));
+        NodeId body = inner ? total_of(&inside, a.args[0]) : -1;
         t->left = inside.left;
         if (!inside.found)
             return sum_of(t, id);
         t->found = true;
         NodeId all = node_array(m, body, a.axes, a.naxes, NULL, a.span);
         return n.kind == N_VIEW ? node_view(m, all, n.map, n.nmap) : all;
+    }
+    if (reads_across(m, &n)) {
+        Total inside = { m, t->sum, false, t->left };
+        NodeId terms = total_of(&inside, n.args[0]);
+        t->left = inside.left;
+        t->found |= inside.found;
+        return inside.found ? node_reduce(m, R_SUM, terms, n.bound, n.nbound) : sum_of(t, id);
     }
     if (n.kind != N_MAP)
         return sum_of(t, id);
