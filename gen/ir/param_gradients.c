@@ -96,20 +96,39 @@ static bool is_expression(const Node *body)
     return body->kind == N_MAP || body->kind == N_VIEW || body->kind == N_ARRAY;
 }
 
-/* A sum over places of what is read across a matrix of each step, along other lines than its rows and columns, as the
- * gradient of a circulant matrix's params has it: the matrix is made of two step vectors, and summed over the steps first,
- * as a product, it is read once. */
-static bool reads_across(const Module *m, const Node *sum)
+/* Does the condition compare places of an index of the sum with those of another index? */
+static bool pins(const Module *m, NodeId cond, const Node *sum)
 {
+    const Node *c = at(m, cond);
+    if (c->kind != N_MAP || !is_fixed(c))
+        return false;
+    if (c->op == OP_AND)
+        return pins(m, c->args[0], sum) || pins(m, c->args[1], sum);
+    bool bound = false, other = false;
+    for (int i = 0; c->op == OP_EQ && i < c->naxes; i++) {
+        bool is_bound = false;
+        for (int k = 0; k < sum->nbound; k++)
+            is_bound |= c->axes[i] == sum->bound[k];
+        *(is_bound ? &bound : &other) = true;
+    }
+    return bound && other && at(m, c->args[0])->kind == N_INDEX && at(m, c->args[1])->kind == N_INDEX;
+}
+
+/* A sum over places of what is read across a matrix of each step, along other lines than its rows and columns, as the
+ * gradient of a circulant matrix's params has it, or at the one place that a condition leaves, as that of a param read in
+ * strides: the matrix is made of two step vectors, and summed over the steps first, as a product, it is read once. */
+static bool reads_across(const Module *m, NodeId id)
+{
+    const Node *sum = at(m, id);
     if (sum->kind != N_REDUCE || sum->reduce != R_SUM || sum->nbound == 0)
         return false;
     for (int i = 0; i < sum->nbound; i++)
         if (sum->bound[i] < IX_FIRST)
             return false;
     const Node *v = at(m, sum->args[0]);
+    bool across = v->kind == N_MAP && v->op == OP_SELECT && pins(m, v->args[0], sum);
     while (v->kind == N_MAP && v->op == OP_SELECT && is_fixed(at(m, v->args[0]))) /* the guard of a read */
         v = at(m, v->args[1]);
-    bool across = false;
     for (int i = 0; v->kind == N_VIEW && !v->step && i < v->nmap; i++)
         across |= v->map[i]->nterms > 0 && !ix_is_index(v->map[i], &(IndexId){ 0 });
     return across;
@@ -122,11 +141,10 @@ static bool has_product(const Module *m, NodeId id, int *left)
     if (--*left < 0 || is_fixed(n))
         return false;
     if ((n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step) {
-        const Node *body = at(m, at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
-        return (is_expression(body) || reads_across(m, body)) &&
-               has_product(m, (NodeId)(body - m->nodes.data), left);
+        NodeId body = at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0];
+        return (is_expression(at(m, body)) || reads_across(m, body)) && has_product(m, body, left);
     }
-    if (reads_across(m, n))
+    if (reads_across(m, id))
         return has_product(m, n->args[0], left);
     if (n->kind != N_MAP)
         return false;
@@ -213,7 +231,7 @@ static NodeId total_of(Total *t, NodeId id)
         NodeId array = n.kind == N_VIEW ? n.args[0] : id;
         Node a = *at(m, array);
         Total inside = { m, t->sum, false, t->left };
-        bool inner = is_expression(at(m, a.args[0])) || reads_across(m, at(m, a.args[0]));
+        bool inner = is_expression(at(m, a.args[0])) || reads_across(m, a.args[0]);
         NodeId body = inner ? total_of(&inside, a.args[0]) : -1;
         t->left = inside.left;
         if (!inside.found)
@@ -222,7 +240,7 @@ static NodeId total_of(Total *t, NodeId id)
         NodeId all = node_array(m, body, a.axes, a.naxes, NULL, a.span);
         return n.kind == N_VIEW ? node_view(m, all, n.map, n.nmap) : all;
     }
-    if (reads_across(m, &n)) {
+    if (reads_across(m, id)) {
         Total inside = { m, t->sum, false, t->left };
         NodeId terms = total_of(&inside, n.args[0]);
         t->left = inside.left;

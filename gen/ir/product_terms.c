@@ -176,9 +176,15 @@ bool is_read(const Node *n)
     return (n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step;
 }
 
-/* Are places along each axis counted forwards, by indices alone, as a GEMM walks a matrix? */
+/* Are places along each axis counted forwards, by indices alone, and along the last one by one, as a GEMM walks a
+ * matrix? */
 static bool counts_forwards(const Node *read)
 {
+    bool by_one = read->nmap == 0;
+    for (int k = 0; !by_one && k < read->map[read->nmap - 1]->nterms; k++)
+        by_one = poly_is_one(read->map[read->nmap - 1]->terms[k].coef);
+    if (!by_one)
+        return false;
     for (int i = 0; i < read->nmap; i++)
         for (int k = 0; k < read->map[i]->nterms; k++)
             if (read->map[i]->terms[k].kind != IA_INDEX || !poly_nonneg(read->map[i]->terms[k].coef))
@@ -247,6 +253,73 @@ static NodeId times_others(Module *m, NodeId product, const Factors *f, const bo
     if (product < 0)
         product = node_const(m, 1);
     return f->negative ? node_map1(m, OP_NEG, product) : product;
+}
+
+/* ---- sums as factors ---- */
+
+/* Is a matrix that all sequences share among the factors of the value? */
+static bool has_matrix(const Module *m, NodeId id, const Node *sum)
+{
+    const Factors f = factors_of(m, id, false);
+    for (int i = 0; i < f.all.len; i++)
+        if (!f.all.data[i].divides && side_of(m, f.all.data[i].value, sum) == SHARED)
+            return true;
+    return false;
+}
+
+/* The factor of the term that adds up what each sequence has and matrices that all share; -1: there is none. */
+static int mixed_factor(const Module *m, const Factors *f, const Node *sum)
+{
+    NodeId terms[MOST_TERMS];
+    bool negative[MOST_TERMS];
+    for (int i = 0; i < f->all.len; i++) {
+        const Node *n = at(m, f->all.data[i].value);
+        if (f->all.data[i].divides || n->kind != N_MAP || (n->op != OP_ADD && n->op != OP_SUB) ||
+            !is_per_row(n) || is_vector(n, sum) || !varies_in_sum(n, sum))
+            continue;
+        for (int k = added_terms(m, f->all.data[i].value, terms, negative) - 1; k >= 0; k--)
+            if (has_matrix(m, terms[k], sum))
+                return i;
+    }
+    return -1;
+}
+
+bool has_mixed_sum(const Module *m, NodeId term, const Node *sum)
+{
+    const Factors f = factors_of(m, term, false);
+    return mixed_factor(m, &f, sum) >= 0;
+}
+
+int terms_of_mixed_sum(Module *m, NodeId term, const Node *sum, NodeId out[MOST_TERMS])
+{
+    const Factors f = factors_of(m, term, false);
+    int which = mixed_factor(m, &f, sum);
+    bool negative[MOST_TERMS], *taken = arena_alloc(m->arena, (size_t)f.all.len + 1);
+    NodeId terms[MOST_TERMS];
+    int n = added_terms(m, f.all.data[which].value, terms, negative);
+    taken[which] = true;
+    NodeId others = times_others(m, -1, &f, taken);
+    for (int i = 0; i < n; i++) {
+        out[i] = node_map2(m, OP_MUL, terms[i], others);
+        out[i] = negative[i] ? node_map1(m, OP_NEG, out[i]) : out[i];
+    }
+    return n;
+}
+
+bool factor_dot(Module *m, NodeId term, const Node *sum, Factored *out)
+{
+    const Factors f = factors_of(m, term, false);
+    for (int i = 0; i < f.all.len; i++) {
+        const Side side = side_of(m, f.all.data[i].value, sum);
+        if (side == SHARED || (side == OWN && !is_vector(at(m, f.all.data[i].value), sum)))
+            return false;
+    }
+    *out = (Factored){ .shared = -1,
+                       .own = multiplied(m, &f, sum, OWN),
+                       .outside = multiplied(m, &f, sum, OUTSIDE),
+                       .when = -1,
+                       .negative = f.negative };
+    return out->own >= 0;
 }
 
 /* Marks factors that both have. */

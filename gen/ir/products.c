@@ -8,7 +8,8 @@
  *   - So is its matrix where that is made of params (`sum[j] (W[i,j] - W[j,i]) * h[j]`): once in a call.
  *   - A sum of several products is as many sums, and so is one of cases that are products
  *     (`sum[j] (z[j] > 0 ? R[i,j] : Q[i,j]) * h[j]`).
- *   - What is read backwards or around (`h[H-1-j]`, `R[(i+1) % H,j]`) is copied in order first.
+ *   - So is one of a factor that adds up matrices (`sum[j] (m * R[i,j] + (1 - m) * Q[i,j]) * h[j]`).
+ *   - What is read backwards, around or in strides (`h[H-1-j]`, `R[(i+1) % H,j]`, `U[i,2*j]`) is copied in order first.
  *   - One over several indices is sums one inside another where that has fewer terms (`sum[j,k] A[i,j] *
  *     B[j,k] * h[k]`, as A times B h).
  *   - That over a concatenation of which a part depends on a state and another does not is a sum of both
@@ -416,7 +417,7 @@ static bool may_change(const Module *m, NodeId id)
         return false;
     for (int i = added_terms(m, at(m, id)->args[0], terms, negative) - 1; i >= 0; i--)
         if (has_factors(m, terms[i], at(m, id)) || is_nested(m, terms[i], at(m, id)) ||
-            has_cases(m, terms[i], at(m, id)))
+            has_cases(m, terms[i], at(m, id)) || has_mixed_sum(m, terms[i], at(m, id)))
             return true;
     return false;
 }
@@ -426,21 +427,24 @@ static bool is_product_term(Module *m, NodeId term, const Node *sum, Factored *f
     return factor_term(m, term, sum, f) && takes(m, f, sum);
 }
 
-/* The term itself; or, where each of its cases gives a product, these. */
-static int parts_of(Module *m, NodeId term, const Node *sum, NodeId part[2])
+/* The term itself; or, where each of its cases, or of what a factor adds up, gives a product or a number, these. */
+static int parts_of(Module *m, NodeId term, const Node *sum, NodeId part[MOST_TERMS])
 {
     Factored f;
-    int n = has_cases(m, term, sum) ? terms_of_cases(m, term, sum, part) : 0;
+    const bool mixed = has_mixed_sum(m, term, sum);
+    int n = mixed                     ? terms_of_mixed_sum(m, term, sum, part)
+            : has_cases(m, term, sum) ? terms_of_cases(m, term, sum, part)
+                                      : 0;
     for (int i = 0; i < n; i++)
-        if (!is_product_term(m, part[i], sum, &f))
+        if (!is_product_term(m, part[i], sum, &f) && !(mixed && factor_dot(m, part[i], sum, &f)))
             n = 0;
     if (n == 0)
         part[n++] = term;
     return n;
 }
 
-/* The sum of a term in its form; -1: it has none. *minus: is it subtracted? */
-static NodeId sum_of_term(Module *m, NodeId term, const Node *sum, bool *minus)
+/* The sum of a term, the whole one or a part, in its form; -1: it has none. *minus: is it subtracted? */
+static NodeId sum_of_term(Module *m, NodeId term, const Node *sum, bool whole, bool *minus)
 {
     Factored f;
     if (is_nested(m, term, sum)) {
@@ -448,10 +452,15 @@ static NodeId sum_of_term(Module *m, NodeId term, const Node *sum, bool *minus)
         *minus ^= of.negative;
         return nested(m, &of, sum);
     }
-    if (!is_product_term(m, term, sum, &f))
+    if (is_product_term(m, term, sum, &f)) {
+        *minus ^= f.negative;
+        return product_of(m, &f, sum);
+    }
+    if (whole || !factor_dot(m, term, sum, &f))
         return -1;
     *minus ^= f.negative;
-    return product_of(m, &f, sum);
+    NodeId dot = node_reduce(m, R_SUM, f.own, sum->bound, sum->nbound);
+    return f.outside < 0 ? dot : node_map2(m, OP_MUL, f.outside, dot);
 }
 
 /* A sum in its form; anything else is itself. */
@@ -465,11 +474,11 @@ static NodeId in_form(Module *m, NodeId rebuilt)
     int n = added_terms(m, sum.args[0], terms, negative);
     module_at(m, sum.span, sum.chain);
     for (int i = 0; i < n; i++) {
-        NodeId part[2];
+        NodeId part[MOST_TERMS];
         int parts = parts_of(m, terms[i], &sum, part);
         for (int k = 0; k < parts; k++) {
             bool minus = negative[i];
-            NodeId made = sum_of_term(m, part[k], &sum, &minus);
+            NodeId made = sum_of_term(m, part[k], &sum, parts == 1, &minus);
             if (made >= 0)
                 out = plus(m, out, made, minus);
             else

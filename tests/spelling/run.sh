@@ -83,6 +83,10 @@ sum[j] (j < i ? R[i,j] * h[j] : Q[i,j] * h[j])|sum[j] M[i,j] * h[j]|M[i:H,j:H] =
 sum[j] (z[j] > 0 ? R[i,j] * h[j] : 0.5 * R[i,j] * h[j])|sum[j] R[i,j] * v[j]|v[j:H] = (z[j] > 0 ? 1 : 0.5) * h[j];
 sum[j] (z[j] > 0 ? R[i,j] : Q[i,j]) * h[j]|sum[j] R[i,j] * v[j] + sum[j] Q[i,j] * w[j]|v[j:H] = z[j] > 0 ? h[j] : 0; w[j:H] = z[j] > 0 ? 0 : h[j];
 sum[j] (s > 0 ? R[i,j] * h[j] : Q[i,j] * z[j])|(s > 0 ? sum[j] R[i,j] * h[j] : 0) + (s > 0 ? 0 : sum[j] Q[i,j] * z[j])
+sum[j] (s * R[i,j] + (1 - s) * Q[i,j]) * h[j]|s * sum[j] R[i,j] * h[j] + (1 - s) * sum[j] Q[i,j] * h[j]
+sum[j] (R[i,j] - z[i] * Q[i,j]) * h[j]|sum[j] R[i,j] * h[j] - z[i] * sum[j] Q[i,j] * h[j]
+sum[j] (z[j] * R[i,j] + Q[i,j]) * h[j]|sum[j] R[i,j] * v[j] + sum[j] Q[i,j] * h[j]|v[j:H] = z[j] * h[j];
+sum[j] (R[i,j] + z[i] * g[j]) * h[j]|sum[j] R[i,j] * h[j] + z[i] * sum[j] g[j] * h[j]
 sum[j] R[i,j] * h[H-1-j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[i,H-1-j];
 sum[j] R[i,j] * h[(j + 1) % H]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[i,(j - 1) % H];
 sum[j] R[(i + 1) % H,j] * h[j]|sum[j] M[i,j] * h[j]|M[i:H,j:H] = R[(i + 1) % H,j];
