@@ -214,29 +214,10 @@ static const Read *without_neighbours(Plan *p, NodeId array, Gemm *g)
     return poly_is_one(g->b.row) || poly_is_one(g->b.col) ? NULL : &g->b.read;
 }
 
-static bool chooses(const Plan *p, NodeId id)
-{
-    const Node *n = at(p, id);
-    bool any = n->kind == N_MAP && n->op == OP_SELECT;
-    for (int i = 0; n->kind == N_MAP && !any && i < n->nargs; i++)
-        any = chooses(p, n->args[i]);
-    return any;
-}
-
-/* Does it add up a sum of each sequence and step that has all axes of the param, and whose terms conditions
- * choose? */
-static bool adds_sums(const Plan *p, NodeId array)
-{
-    Read r;
-    return plan_resolve(p, at(p, at(p, array)->args[0])->args[0], &r) && !r.is_tensor &&
-           plan_reduces(p, r.id) && plan_batched(p, r.id) && plan_timed(p, r.id) &&
-           at(p, r.id)->naxes == at(p, array)->naxes && chooses(p, at(p, at(p, r.id)->args[0])->args[0]);
-}
-
 static void tell_of_gradients(Plan *p)
 {
     const Program *pr = &p->program[BACKWARD];
-    Buf params = { .arena = p->m->arena }, values = { .arena = p->m->arena }, laid = { .arena = p->m->arena };
+    Buf params = { .arena = p->m->arena }, values = { .arena = p->m->arena };
     for (int i = 0; i < pr->groups.len; i++)
         for (int k = 0; pr->groups.data[i].kind == G_COLUMN && k < pr->groups.data[i].arrays.len; k++) {
             NodeId id = pr->groups.data[i].arrays.data[k];
@@ -244,22 +225,12 @@ static void tell_of_gradients(Plan *p)
             Gemm g;
             bool gradient = root_kind(p->m, id, &of) == ROOT_DPARAM;
             const Read *r = gradient ? without_neighbours(p, id, &g) : NULL;
-            if (gradient && plan_reduces(p, id) && at(p, id)->naxes > 1 && adds_sums(p, id))
-                add_name(p->m->c, &laid, p->m->tensors.data[of].name);
             const char *name = r ? spec_name(p, r) : NULL;
             if (!name)
                 continue;
             add_name(p->m->c, &params, p->m->tensors.data[of].name);
             add_name(p->m->c, &values, name);
         }
-    if (laid.len)
-        buf_f(&p->reasons,
-              "no product gives the gradient of %s: its terms lie in memory for every step, as its sum is "
-              "read at "
-              "places made of another index, such as `[i / N, i %% N]`: read it at indices, by a state with "
-              "these "
-              "axes\n",
-              laid.data);
     if (params.len)
         buf_f(&p->reasons,
               "no product gives the gradient of %s: of %s neither the steps nor the axis that the product "
