@@ -364,8 +364,9 @@ static void report(const Case *c, const char *what, const Bound *b, const double
 
 /* ---- what was decided */
 
+/* Of one kind of runs, which is what they are called up to a comma: `in pieces, 4096 bytes`. */
 typedef struct Asked {
-    const char *what;
+    char kind[64];
     const cell_arg *arg;
     bool decided;
     int64_t elements, at_jumps; /* of all sizes */
@@ -376,13 +377,16 @@ static int n_asked;
 static void note(const char *what, const cell_arg *arg, bool decided, int64_t elements, int64_t at_jumps)
 {
     int i = 0;
-    while (i < n_asked && (asked[i].arg != arg || strcmp(asked[i].what, what) != 0))
+    char kind[sizeof asked[0].kind];
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(what, ","), what);
+    while (i < n_asked && (asked[i].arg != arg || strcmp(asked[i].kind, kind) != 0))
         i++;
     if (i == n_asked) {
         asked = realloc(asked, sizeof *asked * (size_t)(n_asked + 1));
         if (!asked)
             abort();
-        asked[n_asked++] = (Asked){ what, arg, false, 0, 0 };
+        asked[n_asked] = (Asked){ .arg = arg };
+        memcpy(asked[n_asked++].kind, kind, sizeof kind);
     }
     asked[i].decided |= decided;
     asked[i].elements += elements;
@@ -409,10 +413,10 @@ void judge_coverage(const cell_desc *d)
         total.skipped += !a->decided && !must;
         if (!a->decided)
             printf("%s %s: %s: roundings decide it at all of these sizes, so nothing was tested\n",
-                   must ? "FAIL" : "SKIP", arg_name(d, a->arg), a->what);
+                   must ? "FAIL" : "SKIP", arg_name(d, a->arg), a->kind);
         else if (a->at_jumps && is_first(i))
             printf("note %s: %s: %lld of %lld elements lie where a rounding makes the reference jump, and were left out\n",
-                   arg_name(d, a->arg), a->what, (long long)a->at_jumps, (long long)a->elements);
+                   arg_name(d, a->arg), a->kind, (long long)a->at_jumps, (long long)a->elements);
     }
     free(asked);
     asked = NULL;

@@ -248,10 +248,12 @@ const char *rows_apart(const Plan *p, NodeId array)
     Factored f;
     if (!sums_places(at(p, id)))
         return NULL;
+    if ((when = condition_of_rows(p->m, at(p, id)->args[0], at(p, id))) >= 0)
+        return is_writable(p->m, when) ? text_of(p->m, when, false) : NULL;
+    if (!multiplies_shared(p, array))
+        return NULL;
     Module *m = module_copy(p->m);
     const Node sum = m->nodes.data[id];
-    if ((when = condition_of_rows(m, sum.args[0], &sum)) >= 0)
-        return is_writable(m, when) ? text_of(m, when, false) : NULL;
     if (!factor_term(m, sum.args[0], &sum, &f) || !is_writable(m, f.own))
         return NULL;
     const Node shared = m->nodes.data[f.shared], own = m->nodes.data[f.own];
