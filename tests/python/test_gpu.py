@@ -2,6 +2,7 @@
 GPU, or without an nvcc that cellc was built with."""
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -279,3 +280,35 @@ def test_out_of_memory():
     m = lstm()
     with pytest.raises(torch.cuda.OutOfMemoryError):
         m(torch.empty(1, 1, 3, device="cuda").expand(1 << 16, 1 << 20, 3))
+
+
+def gradients_of(module, x, **more):
+    torch.manual_seed(7)
+    y, state = module(x, **more)
+    loss = (y * torch.randn_like(y)).sum() + sum((s * torch.randn_like(s)).sum() for s in state)
+    return torch.autograd.grad(loss, [x, *module.parameters()])
+
+
+@pytest.mark.parametrize("name", ["lstm", "minlstm", "e79"])
+def test_states_in_host_memory(name):
+    """Gradients with states in pinned memory are those of the whole reserve, and have the same bits call after call, while the
+    memory of a call before is used again."""
+    module = both(name, "f32")[1]
+    dims = open_dims(type(module))
+    x = torch.randn(4, 300, dims.get("D", 8), device="cuda").requires_grad_()
+    whole = gradients_of(module, x)
+    with pytest.raises(cellc.ShapeError) as error:
+        module(x, reserve=1, offload=True)
+    least = int(re.search(r"the least is (\d+)", str(error.value))[1])
+    for budget in (least, 3 * least):
+        first = gradients_of(module, x, reserve=budget, offload=True)
+        for one, other in zip(whole, first):
+            assert relative(other, one) < BOUND["f32"]
+        for _ in range(5):
+            for one, other in zip(first, gradients_of(module, x, reserve=budget, offload=True)):
+                assert torch.equal(one, other)
+    module(x, reserve=least, offload=True)          # what a first call sets up
+    torch.cuda.synchronize()
+    refused = pytest.raises(Exception, match="offload=True is not there in a CUDA graph")
+    with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+        module(x, reserve=least, offload=True)
