@@ -274,9 +274,7 @@ int count_undecided(const Case *c)
 /* What came out, with the nearest value that it stands for in place of each infinity. The caller frees it. */
 static double *nearest(const Bound *b, const double *got)
 {
-    double most = overflow((cell_dtype)b->arg->dtype), *near = malloc(sizeof *near * (size_t)(b->n + 1));
-    if (!near)
-        abort();
+    double most = overflow((cell_dtype)b->arg->dtype), *near = take(sizeof *near * (size_t)(b->n + 1));
     for (int64_t k = 0; k < b->n; k++)
         near[k] = isinf(got[k]) ? copysign(fmax(most, b->want[k] * copysign(1, got[k])), got[k]) : got[k];
     return near;

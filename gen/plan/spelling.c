@@ -147,7 +147,7 @@ static const char *free_name(const Module *m, const char *base)
 static const char *named(const Module *m, const char *name, NodeId value, const Node *sum, bool defined)
 {
     const Node *n = &m->nodes.data[value];
-    IndexId axes[MOST_AXES];
+    IndexId axes[MOST_AXES] = { 0 };
     Buf b = { .arena = m->arena };
     axes_of(n, sum, axes);
     buf_f(&b, "%s", name);
