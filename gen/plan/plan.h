@@ -25,7 +25,7 @@ typedef enum {
 typedef enum { HOME_NONE, HOME_ARG, HOME_WORKSPACE, HOME_RESERVE } Home;
 
 typedef struct Storage {
-    Home home;                    /* HOME_NONE: in no memory; whoever reads it computes it */
+    Home home;                    /* HOME_NONE: in no memory; what reads it computes it */
     int arg;                      /* HOME_ARG: index of the tensor among this direction's arguments */
     int slot;                     /* HOME_WORKSPACE, HOME_RESERVE: index of the buffer */
     bool batched, timed;
@@ -88,7 +88,7 @@ typedef struct Walk {
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
-    const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
+    const bool *from_product;     /* per node: what reads it finds it rounded (Plan) */
     const bool *made;             /* per node: depends on no state; the walk makes it for its steps
                                    * (tile_take.c). Or NULL */
     bool no_made;                 /* refused, but perhaps not where kernels make these */
@@ -390,7 +390,7 @@ struct Plan {
     bool *kept;                   /* per node: these, which are not made where they are read; or NULL */
     bool *summed; /* per node: of backward, a step adds it to what the steps before it made, and memory has
                                    * a row of it for each sequence (plan_summed.c); NULL: none is */
-    bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
+    bool *from_product;           /* per node: such an array that only products write, so that it is nowhere unrounded */
     bool operands_copied; /* the copies that products take are made */
     bool adds_products; /* Schedule.adds_products, and a step has one */
     bool *again; /* per node: of forward, and computed again in backward, as one of its arrays */

@@ -1,5 +1,5 @@
 /* resident.h: resident walks. One kernel walks all steps of a direction, and the weights of its products
- * stay on the chip (persistent RNNs). Each walk is a value of one model, ResidentWalk: who shares a
+ * stay on the chip (persistent RNNs). Each walk is a value of one model, ResidentWalk: what shares a
  * sequence, where its elements and the weights lie, how the shares of a product's operand are exchanged,
  * how many sequences are taken at once. All of them walk step by step. A direction has a list of walks, in
  * order of preference (ResidentWalks). */
@@ -45,7 +45,7 @@ enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32
 
 /* ---- the model */
 
-/* Who has the units of a sequence between them, or of one of its heads, and so multiplies its vectors. */
+/* Which blocks have the units of a sequence between them, or of one of its heads, and so multiply its vectors. */
 typedef enum {
     SHARE_GRID, /* all blocks of the grid have some units of all sequences each */
     SHARE_BLOCK, /* a block has a head of some sequences */
