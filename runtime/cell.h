@@ -92,7 +92,7 @@ const char *cell_last_error(const cell_context *ctx);
  * many as there are processors for the process. Other backends ignore it. Results do not depend on it. */
 cell_status cell_context_set_threads(cell_context *ctx, int threads);
 /* Host memory for calls with CELL_OFFLOAD from here on; NULL with 0 bytes: none. cell_alloc_pinned gives such
- * memory. Forward fills it, its backward wants the same, and between them nobody else may write it. */
+ * memory. Forward fills it, its backward wants the same, and between them nothing else may write it. */
 cell_status cell_context_set_host(cell_context *ctx, void *host, size_t bytes);
 /* "cuda", "reference", "emulated" or "cpu"; "none" with ctx NULL. */
 const char *cell_backend_name(const cell_context *ctx);

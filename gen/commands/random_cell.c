@@ -5,6 +5,7 @@
  * expression carries a bound of its magnitude; what could grow is squashed, and what has a limited domain is given an
  * argument inside it. */
 #include "random_cell.h"
+#include "random_maker.h"
 
 #include <string.h>
 
@@ -49,18 +50,6 @@ typedef struct Term { const char *text; double size; } Term;
 
 static const char dim_names[N_DIMS] = {'D', 'N', 'M', 'H'};
 static const char index_names[] = "ijklpqrs";
-
-static int below(Maker *m, int n)
-{
-    return (int)random_below(&m->random, n);
-}
-
-static bool chance(Maker *m, int percent)
-{
-    return below(m, 100) < percent;
-}
-
-#define TEXT(m, ...) intern_f((m)->c, __VA_ARGS__)
 
 /* ---- extents and indices */
 
@@ -655,7 +644,7 @@ static void next_state(Maker *m, const Value *states, int number)
     const Value *s = &states[number];
     bool pieces = s->rank && s->axis[0].dim < 0 && chance(m, 70);
     for (int piece = 0; piece < (pieces ? s->axis[0].offset : 1); piece++) {
-        const char *left = open_left(m, s, false), *own = s->name;
+        const char *left = open_left(m, s, false);
         if (pieces) {
             m->bound[0] = m->bound[--m->nbound];
             for (int i = 1; i < s->rank; i++)
@@ -663,7 +652,7 @@ static void next_state(Maker *m, const Value *states, int number)
             m->nbound = s->rank - 1;
             left = s->rank == 1 ? TEXT(m, "[%d]", piece) : TEXT(m, "[%d%s", piece, left + 2);
         }
-        own = TEXT(m, "%s%s", s->name, left);
+        const char *own = TEXT(m, "%s%s", s->name, left);
         Term t = expression(m, 4);
         if (number && chance(m, 30)) {            /* what another state has just become */
             const Value *other = &states[below(m, number)];

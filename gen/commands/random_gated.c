@@ -5,6 +5,7 @@
  * are bounded. */
 #include "case.h"
 #include "random_cell.h"
+#include "random_maker.h"
 
 enum { MOST_GATES = 4 };
 
@@ -16,18 +17,6 @@ typedef struct Maker {
     int gates, bound; /* the units where the cell says them; 0: the call does */
     int names; /* given so far */
 } Maker;
-
-static int below(Maker *m, int n)
-{
-    return (int)random_below(&m->random, n);
-}
-
-static bool chance(Maker *m, int percent)
-{
-    return below(m, 100) < percent;
-}
-
-#define TEXT(m, ...) intern_f((m)->c, __VA_ARGS__)
 
 /* "[a,u]", or "[u]" where there are no heads; `last` is the index of the units. */
 static const char *at(const Maker *m, const char *last)

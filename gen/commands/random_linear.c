@@ -7,6 +7,7 @@
 
 #include "case.h"
 #include "random_cell.h"
+#include "random_maker.h"
 
 typedef struct Maker {
     Compiler *c;
@@ -21,18 +22,6 @@ typedef struct Maker {
     int names; /* given so far */
     int updates;
 } Maker;
-
-static int below(Maker *m, int n)
-{
-    return (int)random_below(&m->random, n);
-}
-
-static bool chance(Maker *m, int percent)
-{
-    return below(m, 100) < percent;
-}
-
-#define TEXT(m, ...) intern_f((m)->c, __VA_ARGS__)
 
 /* "[h,i]" from "hi", without what is no axis of this cell. */
 static const char *at(const Maker *m, const char *letters)

@@ -114,9 +114,10 @@ static bool pins(const Module *m, NodeId cond, const Node *sum)
     return bound && other && at(m, c->args[0])->kind == N_INDEX && at(m, c->args[1])->kind == N_INDEX;
 }
 
-/* A sum over places of what is read across a matrix of each step, along other lines than its rows and columns, as the
- * gradient of a circulant matrix's params has it, or at the one place that a condition leaves, as that of a param read in
- * strides: the matrix is made of two step vectors, and summed over the steps first, as a product, it is read once. */
+/* A sum over places of what is read across a matrix of each step, along other lines than its rows and
+ * columns, as the gradient of a circulant matrix's params has it, or at the one place that a condition
+ * leaves, as that of a param read in strides: the matrix is made of two step vectors, and summed over the
+ * steps first, as a product, it is read once. */
 static bool reads_across(const Module *m, NodeId id)
 {
     const Node *sum = at(m, id);

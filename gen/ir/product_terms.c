@@ -176,8 +176,8 @@ bool is_read(const Node *n)
     return (n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step;
 }
 
-/* Are places along each axis counted forwards, by indices alone, and along the last one by one, as a GEMM walks a
- * matrix? */
+/* Are places along each axis counted forwards, by indices alone, and along the last one by one, as a GEMM
+ * walks a matrix? */
 static bool counts_forwards(const Node *read)
 {
     bool by_one = read->nmap == 0;
@@ -267,7 +267,8 @@ static bool has_matrix(const Module *m, NodeId id, const Node *sum)
     return false;
 }
 
-/* The factor of the term that adds up what each sequence has and matrices that all share; -1: there is none. */
+/* The factor of the term that adds up what each sequence has and matrices that all share; -1: there is
+ * none. */
 static int mixed_factor(const Module *m, const Factors *f, const Node *sum)
 {
     NodeId terms[MOST_TERMS];

@@ -9,7 +9,8 @@
  *   - A sum of several products is as many sums, and so is one of cases that are products
  *     (`sum[j] (z[j] > 0 ? R[i,j] : Q[i,j]) * h[j]`).
  *   - So is one of a factor that adds up matrices (`sum[j] (m * R[i,j] + (1 - m) * Q[i,j]) * h[j]`).
- *   - What is read backwards, around or in strides (`h[H-1-j]`, `R[(i+1) % H,j]`, `U[i,2*j]`) is copied in order first.
+ *   - What is read backwards, around or in strides (`h[H-1-j]`, `R[(i+1) % H,j]`, `U[i,2*j]`) is copied in
+ *     order first.
  *   - One over several indices is sums one inside another where that has fewer terms (`sum[j,k] A[i,j] *
  *     B[j,k] * h[k]`, as A times B h).
  *   - That over a concatenation of which a part depends on a state and another does not is a sum of both
@@ -427,7 +428,8 @@ static bool is_product_term(Module *m, NodeId term, const Node *sum, Factored *f
     return factor_term(m, term, sum, f) && takes(m, f, sum);
 }
 
-/* The term itself; or, where each of its cases, or of what a factor adds up, gives a product or a number, these. */
+/* The term itself; or, where each of its cases, or of what a factor adds up, gives a product or a number,
+ * these. */
 static int parts_of(Module *m, NodeId term, const Node *sum, NodeId part[MOST_TERMS])
 {
     Factored f;

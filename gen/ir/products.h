@@ -23,14 +23,15 @@ typedef struct Factored {
 bool factor_term(Module *m, NodeId term, const Node *sum, Factored *f);
 /* Might it, as far as can be seen without making nodes? */
 bool has_factors(const Module *m, NodeId term, const Node *sum);
-/* Is a factor of the term a sum of matrices that all sequences share and of others: `(m * R[i,j] + z[i] * c[j]) * h[j]`? */
+/* Is a factor of the term a sum of matrices that all sequences share and of others: `(m * R[i,j] + z[i] *
+ * c[j]) * h[j]`? */
 bool has_mixed_sum(const Module *m, NodeId term, const Node *sum);
 /* Such a term as one for each of these: their number. */
 int terms_of_mixed_sum(Module *m, NodeId term, const Node *sum, NodeId out[MOST_TERMS]);
 /* Takes a term apart that has no matrix: what is summed is `own`; false: it is no such. Makes nodes. */
 bool factor_dot(Module *m, NodeId term, const Node *sum, Factored *f);
-/* What keeps a term with both factors from being one: its condition that is another one for each sequence and row;
- * -1: there is none. */
+/* What keeps a term with both factors from being one: its condition that is another one for each sequence
+ * and row; -1: there is none. */
 NodeId condition_of_rows(const Module *m, NodeId term, const Node *sum);
 /* Is it a read at this step? */
 bool is_read(const Node *n);

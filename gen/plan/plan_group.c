@@ -29,8 +29,9 @@ static const Poly *row_length(const Plan *p, NodeId array, int naxes)
     return along < 0 ? NULL : p->m->indices.data[along].extent;
 }
 
-/* Is the array, which is pointwise over a row, made of what the row's kernel has one of, so that each thread makes any
- * element of it for itself? It stands in another loop than what goes along the index `along`. */
+/* Is the array, which is pointwise over a row, made of what the row's kernel has one of, so that each
+ * thread makes any element of it for itself? It stands in another loop than what goes along the index
+ * `along`. */
 static bool is_made_of_numbers(const Plan *p, const Program *pr, int group, NodeId array, IndexId along)
 {
     const Group *g = &pr->groups.data[group];
@@ -46,8 +47,8 @@ static bool is_made_of_numbers(const Plan *p, const Program *pr, int group, Node
     return uses.len > 0;
 }
 
-/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index. along: as for
- * is_made_of_numbers. */
+/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index.
+ * along: as for is_made_of_numbers. */
 static bool reads_own_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses, int n,
                           IndexId along)
 {

@@ -2,7 +2,7 @@
  * backward's phases, of a module whose sums a schedule has split (split_sums.c: the gradient of a param that
  * meets a matrix state); out goes p->summed: arrays of which memory has a row for each sequence, zeros in front
  * of the walk, to which every step adds its own, so that the sum behind the walk is one over sequences.
- * Guaranteed: nobody else reads such an array, no product makes it, and the order of all sums is fixed. */
+ * Guaranteed: nothing else reads such an array, no product makes it, and the order of all sums is fixed. */
 #include "plan_pass.h"
 
 static bool is_one_of(const IndexId *axes, int n, IndexId which)

@@ -14,9 +14,9 @@ typedef struct Spelling {
 bool spelling_of(const Plan *p, const Program *pr, NodeId sum, Spelling *out);
 /* Is it the sum of one product of what all sequences share, such as a param, and what each has its own of? */
 bool multiplies_shared(const Plan *p, NodeId sum);
-/* Of a sum with both factors, what is another vector, or another condition, for each of its rows, in text of the
- * spec, so that no product has it: of `sum[j] R[i,j] * (h[j] - h[i])` `h[j] - h[i]`; NULL: there is no such thing,
- * or it cannot be written. */
+/* Of a sum with both factors, what is another vector, or another condition, for each of its rows, in text
+ * of the spec, so that no product has it: of `sum[j] R[i,j] * (h[j] - h[i])` `h[j] - h[i]`; NULL: there is
+ * no such thing, or it cannot be written. */
 const char *rows_apart(const Plan *p, NodeId sum);
 
 #endif

@@ -224,7 +224,7 @@ class Ops:
                           (address(beside[0]), beside[0].numel()) if beside else None)
         if beside and device.type == "cuda":
             # The library copies on a stream that PyTorch does not know, which this one has waited for. By a copy of a byte
-            # PyTorch's allocator knows until when the memory is used, and gives it to nobody before.
+            # PyTorch's allocator knows until when the memory is used, and gives it to no other tensor before.
             torch.empty(1, dtype=torch.uint8, device=device).copy_(beside[0][:1], non_blocking=True)
 
     def assert_lengths(self, tensors, sizes):

@@ -45,7 +45,8 @@ enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32
 
 /* ---- the model */
 
-/* Which blocks have the units of a sequence between them, or of one of its heads, and so multiply its vectors. */
+/* Which blocks have the units of a sequence between them, or of one of its heads, and so multiply its
+ * vectors. */
 typedef enum {
     SHARE_GRID, /* all blocks of the grid have some units of all sequences each */
     SHARE_BLOCK, /* a block has a head of some sequences */

@@ -29,7 +29,7 @@ static bool is_own(const Own *o, const Read *r)
            column == o->column && unit == o->unit;
 }
 
-/* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
+/* Does a thread find here what is read, at its own element, or is it made by nothing within the walk? */
 static bool finds(void *of, const Read *r)
 {
     const Own *o = of;
@@ -130,7 +130,7 @@ TensorId columns_state(const Plan *p, const ResidentWalk *w)
 }
 
 /* Is the operand what the walk makes, a copy of the state or, in backward, an array of the group, and does
- * nobody else read the product? */
+ * nothing else read the product? */
 static bool stays_inside(const Plan *p, const Program *pr, const ResidentWalk *w)
 {
     NodeId product = w->products[0].group->arrays.data[0];
@@ -331,7 +331,7 @@ NodeId columns_term(const Plan *p, NodeId sum)
     return ix_is_index(read.map[0], &which) && which == a->axes[0] ? read.id : -1;
 }
 
-/* Is it a value of each column, the sum over its units of what a thread has at hand, that nobody reads but
+/* Is it a value of each column, the sum over its units of what a thread has in registers, that nothing reads but
  * `sums`? */
 static bool sums_units(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId id, const Group *sums)
 {

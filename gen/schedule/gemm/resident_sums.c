@@ -1,6 +1,6 @@
 /* resident_sums.c: sums over batch and time that a kernel which walks all steps takes along. In come the
  * steps that such a kernel walks (resident.c); out goes, for each COLUMN group, the group of the step that
- * has all of its terms at hand, and which values nobody reads but such sums. Guaranteed: a thread that
+ * has all of its terms in registers, and which values nothing reads but such sums. Guaranteed: a thread that
  * walks has the terms of its own units, and asks for nothing in memory that the step does not read anyway. */
 #include "resident.h"
 
