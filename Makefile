@@ -95,7 +95,13 @@ $(BUILD)/gen/front/lex.c $(BUILD)/gen/front/lex.h &: gen/front/lex.l | $(DEPS_IF
 
 GRAMMAR_HEADERS := $(BUILD)/gen/front/parse.h $(BUILD)/gen/front/lex.h
 
-$(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS)
+# Skeletons of kernels, as tables of C.
+TEMPLATE_HEADERS := $(patsubst %.cuh,$(BUILD)/gen/%.h,$(wildcard templates/*.cuh))
+$(TEMPLATE_HEADERS): $(BUILD)/gen/%.h: %.cuh templates/templates.awk
+	@mkdir -p $(@D)
+	@awk -f templates/templates.awk $< > $@.tmp && mv $@.tmp $@ || { rm -f $@.tmp; exit 1; }
+
+$(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS) $(TEMPLATE_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(COVER) -Igen -I$(BUILD)/gen -c -o $@ $<
 

@@ -21,7 +21,7 @@ PACKED = os.path.join(HERE, "tree")
 TREE = PACKED if os.path.isdir(PACKED) else os.path.dirname(HERE)
 # What a tree is built and installed from.
 TIMING = ["call.c", "call.h", "results.c", "footprint.c", "footprint.h", "tune.c", "time.c"]
-SOURCES = ["LICENSE", "README.md", "Makefile", "gen", "runtime", "ladder", "specs", "man/cellc.1",
+SOURCES = ["LICENSE", "README.md", "Makefile", "gen", "templates", "runtime", "ladder", "specs", "man/cellc.1",
            "packaging", "tests/emulator", *[f"bench/{name}" for name in TIMING]]
 TOOLS = {"make": "make", "cc": "gcc libc6-dev", "flex": "flex", "bison": "bison", "ar": "binutils"}
 

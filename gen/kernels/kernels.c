@@ -8,6 +8,7 @@
 
 #include "base/mutate.h"
 #include "emit/emit.h"
+#include "emit/template.h"
 #include "kernels.h"
 
 const Node *k_node(const Kernel *k, NodeId id)
@@ -111,6 +112,28 @@ void k_close(Kernel *k)
 {
     k->out->indent--;
     buf_line(k->out, "}");
+}
+
+Buf *k_divert(Kernel *k, Buf *text)
+{
+    Buf *out = k->out;
+    *text = (Buf){ .arena = out->arena, .dropped = out->dropped };
+    k->out = text;
+    return out;
+}
+
+const char *k_lines(Kernel *k, Buf *out)
+{
+    const char *lines = template_lines(k->out);
+    k->out = out;
+    return lines;
+}
+
+const char *k_lines_of(Kernel *k, void (*print)(Kernel *k))
+{
+    Buf text, *out = k_divert(k, &text);
+    print(k);
+    return k_lines(k, out);
 }
 
 void k_comment(Kernel *k, NodeId id)

@@ -182,6 +182,11 @@ int k_width(const Kernel *k);                      /* neighbours in a vector of 
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k));
 void k_open(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void k_close(Kernel *k);
+/* What is printed from k_divert on goes to `text`, until k_lines gives it as the value of a template's hole, and
+ * printing goes on where it was (k_divert's value). k_lines_of: what a function prints. */
+Buf *k_divert(Kernel *k, Buf *text);
+const char *k_lines(Kernel *k, Buf *out);
+const char *k_lines_of(Kernel *k, void (*print)(Kernel *k));
 void k_comment(Kernel *k, NodeId id);              /* the line of the spec that a value comes from */
 const char *k_rows(Kernel *k);                     /* how many rows the group has */
 void k_split_row(Kernel *k, const char *row);
@@ -286,10 +291,6 @@ void walk_enter(Kernel *k, const Node *array, const IxExpr *const *map, const Ix
 void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* The local that has a state of a thread, or the adjoint of its next value. */
 const char *state_name(Kernel *k, TensorId s);
-/* Reads of all groups ahead of their steps, so many at a time; and those behind. */
-int walk_depth(int64_t registers);
-void walk_reads(Kernel *k, const WalkGroup *l, int depth);
-void walk_next_reads(Kernel *k, const WalkGroup *l, int depth);
-void walk_take_reads(Kernel *k, const WalkGroup *l, int depth);
+int walk_depth(int64_t registers); /* steps whose reads are under way: as many as registers hold */
 
 #endif

@@ -1,6 +1,6 @@
 /* kernels_walk.c: what kernels share whose threads walk all steps: places in terms of a thread's units, the
- * names of its states, and loops that ask for what a step reads several steps ahead. In come a kernel that is
- * being printed and a step that is; out goes text. */
+ * names of its states, and how many steps' reads are under way. In come a kernel that is being printed and a
+ * step that is; out goes text. */
 #include "kernels.h"
 
 /* ---- units ---- */
@@ -61,59 +61,7 @@ const char *state_name(Kernel *k, TensorId s)
 
 /* ---- reads ahead ---- */
 
-/* Steps whose reads are under way: as many as registers hold. */
 int walk_depth(int64_t registers)
 {
     return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
-}
-
-/* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
-static const char *step_or_last(Kernel *k, const char *n)
-{
-    bool forward = k->pr->dir == FORWARD;
-    return k_text(k, forward ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
-}
-
-static void declare_reads(Kernel *k, const WalkGroup *l)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
-    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
-    k_declare_rows(k);
-    buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
-}
-
-void walk_reads(Kernel *k, const WalkGroup *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    declare_reads(k, l);
-    buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    if (dim_T > 0)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, step_or_last(k, "u"), l->number);
-}
-
-void walk_next_reads(Kernel *k, const WalkGroup *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    const char *step = step_or_last(k, k_text(k, "begin + %d + u", depth));
-    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step, l->number);
-}
-
-void walk_take_reads(Kernel *k, const WalkGroup *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    ahead_%d[u] = next_%d[u];", l->number, l->number);
 }

@@ -9,6 +9,8 @@ out=build-fuzz
 mkdir -p $out/gen/front $out/corpus
 bison --header=$out/gen/front/parse.h -o $out/gen/front/parse.c gen/front/parse.y
 flex --header-file=$out/gen/front/lex.h -o $out/gen/front/lex.c gen/front/lex.l
+mkdir -p $out/gen/templates
+for f in templates/*.cuh; do awk -f templates/templates.awk "$f" >$out/gen/"${f%.cuh}.h"; done
 sources=$(find gen -name '*.c' ! -path gen/main.c)
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
 rm -f $out/front.a

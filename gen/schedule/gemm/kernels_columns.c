@@ -9,12 +9,15 @@
 #include "kernels/kernels.h"
 #include "kernels_resident.h"
 #include "resident.h"
+#include "templates/columns.h"
 
 /* How a loop over some of the thread's columns and units is printed. */
-static const struct Part { const char *count, *unit, *column, *condition; } parts[] = {
-    [COLUMNS_OF_UNIT] = { "2", "panel.unit(j * 2)", NULL, NULL },
-    [COLUMNS_OF_COLUMN] = { "16", NULL, "panel.column(j / 2 * 4 + j % 2)", NULL },
-    [COLUMNS_OF_BOTH] = { "panel.elements", "panel.unit_at(j)", "panel.column_at(j)", "if (panel.mine(j))" },
+static const struct Part {
+    const char *count, *unit, *column;
+} parts[] = {
+    [COLUMNS_OF_UNIT] = { "2", "panel.unit(j * 2)", NULL },
+    [COLUMNS_OF_COLUMN] = { "16", NULL, "panel.column(j / 2 * 4 + j % 2)" },
+    [COLUMNS_OF_BOTH] = { "panel.elements", "panel.unit_at(j)", "panel.column_at(j)" },
 };
 
 /* ---- reads ---- */
@@ -136,6 +139,8 @@ static void stores(Kernel *k, Stored *s)
     s->value = keep(k, s->value);
     s->where = from_row(k, true, k_type(s->st->dtype), s->where);
     s->out = &gemm(k)->columns->late;
+    if (!strstr(s->where, gemm(k)->columns->own))
+        bug(k->p->m->c, "kernels", "a step stores elements in another order than it has them");
 }
 
 static int resident(const Kernel *k)
@@ -208,8 +213,6 @@ static void print_column_terms(Kernel *k)
 
 static void declare_column_sums(Kernel *k)
 {
-    if (gemm(k)->w->sums)
-        buf_line(k->out, "cell_smem<float> scratch = cell_carve<float>(cursor, %d);", COLUMNS_SUMS);
     for (int i = 0; i < gemm(k)->step_sums.len; i++)
         buf_line(k->out, "float all_%s[2] = {};", gemm(k)->step_sums.data[i].name);
 }
@@ -281,8 +284,7 @@ static void print_totals(Kernel *k)
 static void print_group(Kernel *k, Buf *elements, Buf *totals, Named *sums)
 {
     Buf *out = k->out;
-    *elements = (Buf){ .arena = out->arena, .indent = 4 };
-    *totals = (Buf){ .arena = out->arena, .indent = 3 };
+    *elements = *totals = (Buf){ .arena = out->arena };
     k->gathers = true;
     for (int i = 0; i < k->g->arrays.len; i++)
         if (is_sum(k, k->g->arrays.data[i])) {
@@ -302,55 +304,24 @@ static void print_group(Kernel *k, Buf *elements, Buf *totals, Named *sums)
 
 /* ---- the walk ---- */
 
-static void put_text(Kernel *k, const Buf *text)
+static void print_loop(Kernel *k, ColumnsPart which, const char *body)
 {
-    buf_f(k->out, "%s", text->data ? text->data : "");
+    const struct Part *part = &parts[which];
+    const ColumnsText *c = gemm(k)->columns;
+    ColumnsLoopFrame f = {
+        .count = part->count, .unit_at = part->unit, .column_at = part->column, .body = body
+    };
+    f.unit = part->unit ? c->unit : NULL;
+    f.column = part->column ? c->column : NULL;
+    f.own = which == COLUMNS_OF_BOTH ? c->own : NULL;
+    columns_loop_frame(k->out, &f);
 }
 
-static void open_part(Kernel *k, const struct Part *part)
+static void print_read_loops(Kernel *k)
 {
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int j = 0; j < %s; j++)", part->count);
-    if (part->unit)
-        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", gemm(k)->columns->unit, part->unit);
-    if (part->column)
-        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", gemm(k)->columns->column, part->column);
-    if (part->condition) {
-        buf_line(k->out, "[[maybe_unused]] const int %s = panel.at(j);", gemm(k)->columns->own);
-        k_open(k, "%s", part->condition);
-    }
-}
-
-static void close_part(Kernel *k, const struct Part *part)
-{
-    if (part->condition)
-        k_close(k);
-    k_close(k);
-}
-
-static void close_lambda(Kernel *k)
-{
-    k->out->indent--;
-    buf_line(k->out, "};");
-}
-
-static void print_reads(Kernel *k)
-{
-    ColumnsText *c = gemm(k)->columns;
-    put_text(k, &c->names);
-    k_open(k, "const auto read = [&]([[maybe_unused]] int64_t t)");
-    k_declare_rows(k);
-    buf_line(k->out, "[[maybe_unused]] const int64_t own_unit = panel.own_unit();");
-    put_text(k, &c->reads[COLUMNS_OF_NONE]);
-    put_text(k, &c->row_names[0]);
-    for (int part = COLUMNS_OF_UNIT; part <= COLUMNS_OF_BOTH; part++) {
-        if (!c->reads[part].data)
-            continue;
-        open_part(k, &parts[part]);
-        put_text(k, &c->reads[part]);
-        close_part(k, &parts[part]);
-    }
-    close_lambda(k);
+    for (ColumnsPart part = COLUMNS_OF_UNIT; part <= COLUMNS_OF_BOTH; part++)
+        if (gemm(k)->columns->reads[part].data)
+            print_loop(k, part, gemm(k)->columns->reads[part].data);
 }
 
 static const char *kept_names(Kernel *k)
@@ -361,44 +332,38 @@ static const char *kept_names(Kernel *k)
     return names;
 }
 
-/* What a step leaves in memory for what comes after the walk, element by element. */
-static void print_late(Kernel *k)
+static void declare_kept(Kernel *k)
 {
-    ColumnsText *c = gemm(k)->columns;
-    if (!c->late.data)
-        return;
-    for (int i = 0; i < c->kept.len; i++)
+    for (int i = 0; i < gemm(k)->columns->kept.len; i++)
         buf_line(k->out, "%s kept_%d[panel.elements] = {};", k->real, i);
-    k_open(k, "const auto store = [&]([[maybe_unused]] int64_t t)");
-    k_declare_rows(k);
-    put_text(k, &c->row_names[1]);
-    k_open(k, "return [=, &panel%s](int j)", kept_names(k));
-    buf_line(k->out, "[[maybe_unused]] const int64_t %s = panel.unit_at(j), %s = panel.column_at(j);", c->unit,
-             c->column);
-    buf_line(k->out, "[[maybe_unused]] const int %s = panel.at(j);", c->own);
-    k_open(k, "if (panel.mine(j))");
-    put_text(k, &c->late);
-    k_close(k);
-    close_lambda(k);
-    close_lambda(k);
 }
 
-static void print_setup(Kernel *k)
+static void print_late(Kernel *k)
+{
+    const ColumnsText *c = gemm(k)->columns;
+    if (!c->late.data)
+        return;
+    ColumnsStoreFrame f = { .own = c->own, .stores = c->late.data };
+    f.kept = k_lines_of(k, declare_kept);
+    f.rows = k_lines_of(k, k_declare_rows);
+    f.store_rows = template_lines(&c->row_names[1]);
+    f.captures = kept_names(k);
+    columns_store_frame(k->out, &f);
+}
+
+static void set_up(Kernel *k, ColumnsFrame *f)
 {
     const ResidentWalk *w = gemm(k)->w;
     const ResidentProduct *x = w->products;
-    Buf *out = k->out;
-    const char *type = k_type(k->p->dtype), *offset = poly_text(&k->printer, x->weight_offset);
-    buf_line(out, "auto cursor = cell_shared();");
-    buf_line(out, "cell_columns<%s> panel;", type);
-    buf_line(out, "panel.carve(cursor, %s, %s, dim_B, %s,", k_poly(k, w->units), k_poly(k, w->columns),
-             k_written(k, REF_BUFFER, w->exchange_buffer, k->p->dtype));
-    buf_line(out, "            reinterpret_cast<unsigned int *>(%s));",
-             k_written(k, REF_BUFFER, w->posts_buffer, DT_I32));
-    buf_line(out, "panel.load(%s%s%s, %s, %s);", resident_weight(k, x), x->weight_offset->nterms ? " + " : "",
-             x->weight_offset->nterms ? offset : "", poly_text(&k->printer, x->row_stride),
-             poly_text(&k->printer, x->k_stride));
-    buf_line(out, "const int64_t b = panel.sequence;");
+    f->type = k_type(k->p->dtype);
+    f->units = k_poly(k, w->units);
+    f->columns = k_poly(k, w->columns);
+    f->exchange = k_written(k, REF_BUFFER, w->exchange_buffer, k->p->dtype);
+    f->posts = k_written(k, REF_BUFFER, w->posts_buffer, DT_I32);
+    f->weight = resident_weight_from(k, x);
+    f->row = poly_text(&k->printer, x->row_stride);
+    f->k = poly_text(&k->printer, x->k_stride);
+    f->scratch = w->sums ? k_text(k, "%d", COLUMNS_SUMS) : NULL;
 }
 
 static const char *carried_at(Kernel *k, const char *half)
@@ -407,20 +372,6 @@ static const char *carried_at(Kernel *k, const char *half)
     return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)",
                   k_written(k, REF_CARRY, columns_state(k->p, gemm(k)->w), k->p->compute), half,
                   k_poly(k, elements));
-}
-
-/* The adjoint of the final state takes the place of the first product, that of the initial one is the
- * last. */
-static void print_carried(Kernel *k, bool first)
-{
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int j = 0; j < panel.elements; j++)");
-    if (first) {
-        buf_line(k->out, "    panel.sum[j] = panel.mine(j) ? *(%s) : 0;", carried_at(k, "(dim_T & 1)"));
-        return;
-    }
-    buf_line(k->out, "    if (panel.mine(j))");
-    buf_line(k->out, "        cell_store(%s, panel.sum[j]);", carried_at(k, "0"));
 }
 
 static const char *first_operand(Kernel *k)
@@ -436,137 +387,122 @@ static const char *first_operand(Kernel *k)
 
 /* Forward stores what the step before left; the first one stores nothing of it, where its own will be
  * stored. */
-static void print_multiply(Kernel *k)
+static const char *stored_behind(Kernel *k)
 {
-    bool behind = k->pr->dir == FORWARD && !mutate("early-column");
-    const char *t = behind ? "t > 0 ? t - 1 : 0" : "t";
-    k_comment(k, gemm(k)->w->products[0].group->arrays.data[0]);
-    buf_line(k->out, "panel.multiply(%s);",
-             gemm(k)->columns->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
+    bool before = k->pr->dir == FORWARD && !mutate("early-column");
+    return gemm(k)->columns->late.data ? k_text(k, "store(%s)", before ? "t > 0 ? t - 1 : 0" : "t")
+                                       : "[](int) {}";
 }
 
-static void print_step_elements(Kernel *k, const Buf *elements, const Named *sums)
+static const char *step_elements(Kernel *k, const Buf *elements, const Named *sums)
 {
+    Buf text, *out = k_divert(k, &text);
     for (int i = 0; i < sums->len; i++)
         buf_line(k->out, "%s %s[2] = {};", k->real, k->value[sums->data[i]] + strlen("total_"));
     for (int i = 0; i < gemm(k)->step_sums.len; i++)
         buf_line(k->out, "float %s[16] = {};", gemm(k)->step_sums.data[i].name);
-    open_part(k, &parts[COLUMNS_OF_BOTH]);
-    put_text(k, elements);
-    close_part(k, &parts[COLUMNS_OF_BOTH]);
+    print_loop(k, COLUMNS_OF_BOTH, template_lines(elements));
+    return k_lines(k, out);
 }
 
-static void print_step_totals(Kernel *k, const Buf *totals, const Named *sums)
+static const char *step_totals(Kernel *k, const Buf *totals, const Named *sums)
 {
+    Buf text, *out = k_divert(k, &text);
     for (int i = 0; i < sums->len; i++)
         buf_line(k->out, "[[maybe_unused]] const %s %s = panel.total(%s);", k->real, k->value[sums->data[i]],
                  k->value[sums->data[i]] + strlen("total_"));
-    k_open(k, "if (panel.has_unit())");
-    put_text(k, totals);
-    k_close(k);
+    ColumnsTotalsFrame f = { .sums = k_lines(k, out), .body = template_lines(totals) };
+    out = k_divert(k, &text);
+    columns_totals_frame(k->out, &f);
+    return k_lines(k, out);
 }
 
-/* Behind the last step nothing is multiplied, so nobody waits for what its operand would be. */
-static void print_give(Kernel *k)
+/* Where memory has the next operand. Behind the last step nothing is multiplied, so nothing waits for what its
+ * operand would be. */
+static const char *given(Kernel *k)
 {
-    const Storage *st = &k->pr->node[gemm(k)->w->products[0].operand];
-    if (k->pr->dir == FORWARD) {
-        buf_line(k->out, "if (t + 1 < dim_T)");
-        buf_line(k->out, "    panel.give(all ? %s : nullptr);",
-                 k_before_step(k, columns_state(k->p, gemm(k)->w), 1));
-        return;
+    NodeId operand = gemm(k)->w->products[0].operand;
+    const Storage *st = &k->pr->node[operand];
+    if (k->pr->dir == FORWARD)
+        return k_text(k, "all ? %s : nullptr", k_before_step(k, columns_state(k->p, gemm(k)->w), 1));
+    const char *to = k_written(k, REF_NODE, operand, st->dtype);
+    return k_text(k, "%s + %s * %s", to, k_step_row(k, st), k_poly(k, array_elements(k->p->m, operand)));
+}
+
+static void print_last(Kernel *k)
+{
+    Buf body = { .arena = k->out->arena };
+    if (gemm(k)->columns->late.data)
+        buf_line(&body, "store_last(j);");
+    buf_f(&body, "%s", template_lines(&gemm(k)->columns->last));
+    print_loop(k, COLUMNS_OF_BOTH, template_lines(&body));
+}
+
+static void print_comment(Kernel *k)
+{
+    k_comment(k, gemm(k)->w->products[0].group->arrays.data[0]);
+}
+
+/* The steps. The kernel's pointers are numbered in the order in which they are named. */
+static void set_steps(Kernel *k, ColumnsFrame *f, const Buf *elements, const Buf *totals, const Named *sums)
+{
+    f->forward = k->pr->dir == FORWARD;
+    if (f->forward)
+        f->first = first_operand(k);
+    else
+        f->first_sum = carried_at(k, "(dim_T & 1)");
+    f->comment = k_lines_of(k, print_comment);
+    f->behind = stored_behind(k);
+    f->step = step_elements(k, elements, sums);
+    f->give = given(k);
+    f->ends = step_totals(k, totals, sums);
+    f->adds = k_lines_of(k, add_column_sums);
+    if (!f->forward)
+        f->last_sum = carried_at(k, "0");
+    f->last = k_lines_of(k, print_last);
+    f->leaves = k_lines_of(k, leave_column_sums);
+}
+
+/* The names of an element's unit and column. */
+static void name_element(Kernel *k, ColumnsText *c)
+{
+    const Group *g = k->g;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = k_node(k, g->arrays.data[i]);
+        c->unit = a->naxes == 2 ? k_text(k, "i_%s", k->p->m->indices.data[a->axes[1]].name) : c->unit;
+        c->column = a->naxes == 2 ? k_text(k, "i_%s", k->p->m->indices.data[a->axes[0]].name) : c->column;
     }
-    buf_line(k->out, "panel.give(%s + %s * %s);",
-             k_written(k, REF_NODE, gemm(k)->w->products[0].operand, st->dtype), k_step_row(k, st),
-             k_poly(k, array_elements(k->p->m, gemm(k)->w->products[0].operand)));
-}
-
-/* What the last step leaves; where there was none, the kernel of the initial states has left the final
- * ones. */
-static void print_end(Kernel *k)
-{
-    k_open(k, "if (dim_T > 0)");
-    if (gemm(k)->columns->late.data)
-        buf_line(k->out, "const auto store_last = store(dim_T - 1);");
-    open_part(k, &parts[COLUMNS_OF_BOTH]);
-    if (gemm(k)->columns->late.data)
-        buf_line(k->out, "store_last(j);");
-    put_text(k, &gemm(k)->columns->last);
-    close_part(k, &parts[COLUMNS_OF_BOTH]);
-    k_close(k);
-}
-
-static void print_forward(Kernel *k, const Buf *elements, const Buf *totals, const Named *sums)
-{
-    k_open(k, "if (dim_T > 0)");
-    buf_line(k->out, "panel.take(%s);", first_operand(k));
-    buf_line(k->out, "panel.give(nullptr);");
-    k_close(k);
-    k_open(k, "for (int64_t t = 0; t < dim_T; t++)");
-    k_declare_rows(k);
-    buf_line(k->out, "[[maybe_unused]] const int64_t own_unit = panel.own_unit();");
-    buf_line(k->out, "read(t);");
-    print_multiply(k);
-    print_step_elements(k, elements, sums);
-    print_give(k);
-    print_step_totals(k, totals, sums);
-    k_close(k);
-    print_end(k);
-}
-
-static void print_backward(Kernel *k, const Buf *elements, const Buf *totals, const Named *sums)
-{
-    print_carried(k, true);
-    buf_line(k->out, "if (dim_T > 0)");
-    buf_line(k->out, "    read(dim_T - 1);");
-    k_open(k, "for (int64_t t = dim_T - 1; t >= 0; t--)");
-    k_declare_rows(k);
-    buf_line(k->out, "[[maybe_unused]] const int64_t own_unit = panel.own_unit();");
-    print_step_elements(k, elements, sums);
-    print_give(k);
-    print_step_totals(k, totals, sums);
-    add_column_sums(k);
-    buf_line(k->out, "if (t > 0)");
-    buf_line(k->out, "    read(t - 1);");
-    print_multiply(k);
-    k_close(k);
-    print_carried(k, false);
-    leave_column_sums(k);
+    if (strcmp(c->unit, c->column) == 0)
+        c->column = k_text(k, "o%s", c->column + 1);
+    c->own = "own_at";
+    c->place = k_text(k, "%s * %s + %s", k_poly(k, gemm(k)->w->units), c->column, c->unit);
 }
 
 void print_columns(Kernel *k)
 {
-    ColumnsText c = { .names = { .arena = k->out->arena, .indent = 1 },
-                      .late = { .arena = k->out->arena, .indent = 4 },
-                      .last = { .arena = k->out->arena, .indent = 4 } };
-    const Group *g = k->g;
+    const Buf none = { .arena = k->out->arena };
+    ColumnsText c = { .names = none, .late = none, .last = none, .row_names = { none, none } };
+    ColumnsFrame f = { 0 };
     Buf elements, totals;
     Named sums = { 0 };
     for (int part = COLUMNS_OF_NONE; part <= COLUMNS_OF_BOTH; part++)
-        c.reads[part] = (Buf){ .arena = k->out->arena,
-                               .indent = part == COLUMNS_OF_NONE ? 2 : part == COLUMNS_OF_BOTH ? 4 : 3 };
-    c.row_names[0] = c.row_names[1] = (Buf){ .arena = k->out->arena, .indent = 2 };
-    for (int i = 0; i < g->arrays.len; i++) {
-        const Node *a = k_node(k, g->arrays.data[i]);
-        c.unit = a->naxes == 2 ? k_text(k, "i_%s", k->p->m->indices.data[a->axes[1]].name) : c.unit;
-        c.column = a->naxes == 2 ? k_text(k, "i_%s", k->p->m->indices.data[a->axes[0]].name) : c.column;
-    }
-    if (strcmp(c.unit, c.column) == 0)
-        c.column = k_text(k, "o%s", c.column + 1);
-    c.own = "own_at";
-    c.place = k_text(k, "%s * %s + %s", k_poly(k, gemm(k)->w->units), c.column, c.unit);
+        c.reads[part] = none;
+    name_element(k, &c);
     gemm(k)->columns = &c;
-    k->one_step = true;
-    k->t = "t";
     k->b = "b";
     k->row = "bt";
-    gemm(k)->step_sums.len = 0;
-    print_setup(k);
+    set_up(k, &f);
     print_group(k, &elements, &totals, &sums);
-    declare_column_sums(k);
-    print_reads(k);
-    print_late(k);
-    (k->pr->dir == FORWARD ? print_forward : print_backward)(k, &elements, &totals, &sums);
+    f.totals = k_lines_of(k, declare_column_sums);
+    f.names = template_lines(&c.names);
+    f.rows = k_lines_of(k, k_declare_rows);
+    f.reads = template_lines(&c.reads[COLUMNS_OF_NONE]);
+    f.read_rows = template_lines(&c.row_names[0]);
+    f.loops = k_lines_of(k, print_read_loops);
+    f.stores = c.late.data;
+    f.store = k_lines_of(k, print_late);
+    set_steps(k, &f, &elements, &totals, &sums);
+    columns_frame(k->out, &f);
     k_forget(k, &sums);
     gemm(k)->columns = NULL;
 }

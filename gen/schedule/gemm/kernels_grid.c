@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "kernels_resident.h"
 #include "resident.h"
+#include "templates/grid.h"
 
 /* The object that multiplies for a product, and its sums; of one product that is all there is. */
 static const char *object(Kernel *k, const ResidentProduct *x)
@@ -23,6 +24,12 @@ static const char *units_of(Kernel *k, const Poly *units)
 static const char *first_of(const Kernel *k)
 {
     return gemm(k)->w->several ? "panel_0.first" : "panel.first";
+}
+
+/* Units of a block. */
+static const char *own_text(Kernel *k)
+{
+    return k_text(k, "%d", gemm(k)->w->own);
 }
 
 /* ---- writes ---- */
@@ -87,40 +94,26 @@ static bool reads_behind(const ResidentWalk *w)
 }
 
 /* The element of a number: a sequence and a unit of the block's own. */
-static void print_element(Kernel *k, const WalkGroup *l, const char *number)
+static const char *element(Kernel *k, const WalkGroup *l, const char *number)
 {
-    int own = gemm(k)->w->own;
-    const char *units = units_of(k, l->units);
-    buf_line(k->out, "const int n = %s, at = n < %s ? n : %s - 1;", number, l->elements, l->elements);
-    buf_line(k->out, "const int unit = %s + at %% %d;", first_of(k), own);
-    buf_line(k->out, "const int64_t b = at / %d, %s = unit < %s ? unit : %s - 1;", own, l->unit, units,
-             units);
+    Buf text, *out = k_divert(k, &text);
+    GridElementFrame f = { .number = number, .elements = l->elements, .unit = l->unit };
+    f.first = first_of(k);
+    f.own = own_text(k);
+    f.units = units_of(k, l->units);
+    grid_element_frame(k->out, &f);
+    return k_lines(k, out);
 }
 
 static void print_read_ahead(Kernel *k, const WalkGroup *l)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "struct {%s } ahead_%d = {};", l->fields, l->number);
-    k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t, bool other)", l->number, l->unit);
-    buf_line(k->out, "(void)b, (void)%s, (void)t, (void)other;", l->unit);
-    k_declare_rows(k);
-    if (l->once) { /* the same at all steps */
-        buf_line(k->out, "if (other) {");
-        buf_f(k->out, "%s", l->once);
-        buf_line(k->out, "}");
-    }
-    if (l->early)
-        buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
-    if (!l->fetched || !reads_behind(gemm(k)->w))
-        return;
-    k_open(k, "const auto fetch_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
-    k_declare_rows(k);
-    buf_f(k->out, "%s", l->fetched);
-    k->out->indent--;
-    buf_line(k->out, "};");
+    GridReadsFrame f = { .fields = l->fields, .unit = l->unit, .once = l->once, .early = l->early };
+    f.number = k_text(k, "%d", l->number);
+    f.rows = k_lines_of(k, k_declare_rows);
+    f.fetched = reads_behind(gemm(k)->w) ? l->fetched : NULL;
+    grid_reads_frame(k->out, &f);
 }
 
 /* The values of the own element at step t: brought near, or read; other: this thread has had another
@@ -129,25 +122,23 @@ static void print_fetch(Kernel *k, const WalkGroup *l, const char *t)
 {
     if (!l->fetched)
         return;
-    bool once = gemm(k)->w->batch * gemm(k)->w->own <= PANEL_THREADS;
-    k_open(
-        k,
-        once ? "if (cell_thread() < %s && step + 1 < steps)"
-             : "for (int begin = cell_thread(); begin < %s && step + 1 < steps; begin += CELL_PANEL_THREADS)",
-        l->elements);
-    print_element(k, l, once ? "cell_thread()" : "begin");
-    buf_line(k->out, "fetch_%d(b, %s, %s);", l->number, l->unit, t);
-    k_close(k);
+    GridFetchFrame f = { .elements = l->elements, .unit = l->unit, .t = t };
+    f.once = gemm(k)->w->batch * gemm(k)->w->own <= PANEL_THREADS;
+    f.element = element(k, l, f.once ? "cell_thread()" : "begin");
+    f.number = k_text(k, "%d", l->number);
+    grid_fetch_frame(k->out, &f);
 }
 
 static void print_read(Kernel *k, const WalkGroup *l, const char *condition, const char *t, const char *other)
 {
     if (l->ahead == 0)
         return;
-    k_open(k, "if (cell_thread() < %s && %s)", l->elements, condition);
-    print_element(k, l, "cell_thread()");
-    buf_line(k->out, "read_%d(b, %s, %s, %s);", l->number, l->unit, t, other);
-    k_close(k);
+    GridReadFrame f = {
+        .elements = l->elements, .condition = condition, .unit = l->unit, .t = t, .other = other
+    };
+    f.element = element(k, l, "cell_thread()");
+    f.number = k_text(k, "%d", l->number);
+    grid_read_frame(k->out, &f);
 }
 
 /* At the end of a step, where its groups do not read behind the product. */
@@ -167,32 +158,30 @@ static const char *kept_of(Kernel *k, const ResidentProduct *x)
     return gemm(k)->w->several ? k_text(k, "kept_%d", x->first_same) : "kept";
 }
 
-/* Sequence b0 + b, piece and unit `own` of the block: to shared memory for the block itself, and to memory
- * for what comes after the steps. */
+/* What the sum of sequence b0 + row, piece and unit `own` of the block is in memory, for what comes after the
+ * steps. */
 static void store_sum(Kernel *k, const ResidentProduct *x)
 {
     Module *m = k->p->m;
     NodeId id = x->group->arrays.data[0];
     const Storage *st = &k->pr->node[id];
     TensorId of;
-    const char *units = gemm(k)->w->several ? k_poly(k, x->units) : "panel.units";
-    buf_line(k->out, "%s[((int)b0 + row) * %d + piece * %d + own] = sum;", resident_sums_name(k, x),
-             x->outer * gemm(k)->w->own, gemm(k)->w->own);
     if (root_kind(m, id, &of) == ROOT_DPREV) {
-        buf_line(k->out, "if (t == 0)");
-        buf_line(k->out, "    cell_store(%s + (b0 + row) * %s + %s + own, sum);",
-                 k_written(k, REF_CARRY, of, k->p->compute), k_poly(k, tensor_elements(m, of)), first_of(k));
+        GridStoreCarriedFrame f = { .first = first_of(k) };
+        f.carry = k_written(k, REF_CARRY, of, k->p->compute);
+        f.pitch = k_poly(k, tensor_elements(m, of));
+        grid_store_carried_frame(k->out, &f);
         return;
     }
     k->b = "(b0 + row)";
     if (resident_sum_stays(k, x))
         return;
-    const char *row = k_step_row(k, st), *p = k_written(k, REF_NODE, id, st->dtype);
-    if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", p);
-    buf_line(k->out, "%scell_store(%s + %s * %s + piece * %s + %s + own, sum);",
-             k_may_be_null(k, st) ? "    " : "", p, row, k_poly(k, array_elements(m, id)), units,
-             first_of(k));
+    GridStoreSumFrame f = { .optional = k_may_be_null(k, st), .first = first_of(k) };
+    f.row = k_step_row(k, st);
+    f.to = k_written(k, REF_NODE, id, st->dtype);
+    f.pitch = k_poly(k, array_elements(m, id));
+    f.units = gemm(k)->w->several ? k_poly(k, x->units) : "panel.units";
+    grid_store_sum_frame(k->out, &f);
 }
 
 static const Storage *operand_storage(const Kernel *k, const ResidentProduct *x)
@@ -244,31 +233,38 @@ static void read_meanwhile(Kernel *k, const WalkGroup *loops, int n, int product
     }
 }
 
+/* Rows of a sequence: in a ring as many as this has. */
+static const char *rows_of(Kernel *k, const Buffer *buffer)
+{
+    if (!buffer->ring || k->pr->dir == BACKWARD)
+        return "dim_T";
+    return k_text(k, buffer->reserve ? "(all ? dim_T : %d)" : "%d", buffer->ring);
+}
+
 /* The operand of sequence b0 at this step, and how far apart the sequences are. */
 static void print_product(Kernel *k, const WalkGroup *loops, int n, int product)
 {
     const ResidentProduct *x = &gemm(k)->w->products[product];
     const Storage *st = operand_storage(k, x);
-    const Buffer *buffer = &k->p->buffers.data[st->slot];
-    const char *pitch = operand_pitch(k, x, st), *steps = "dim_T", *panel = object(k, x);
-    if (buffer->ring && k->pr->dir == FORWARD)
-        steps = k_text(k, buffer->reserve ? "(all ? dim_T : %d)" : "%d", buffer->ring);
+    Buf text, *out = k_divert(k, &text);
     k_comment(k, x->group->arrays.data[0]);
-    buf_line(k->out, "%s.wait(step%s);", panel, x->operand_ready || mutate("early-wait") ? "" : " + 1");
-    k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += %s.batch)", panel);
-    buf_line(k->out, "cell_mma_c shares[%s.results];", panel);
+    GridProductFrame f = { .comment = k_lines(k, out), .panel = object(k, x), .kept = kept_of(k, x) };
+    f.pitch = operand_pitch(k, x, st);
+    f.made = x->operand_ready || mutate("early-wait") ? "" : " + 1";
     k->b = "b0";
-    buf_line(k->out, "%s.multiply(shares, %s, %s, %s * %s, dim_B - b0);", panel, kept_of(k, x),
-             operand_at(k, x, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
+    f.operand = operand_at(k, x, st, k_text(k, "%s * %s", k_step_row(k, st), f.pitch));
+    f.steps = rows_of(k, &k->p->buffers.data[st->slot]);
+    out = k_divert(k, &text);
     if (reads_behind(gemm(k)->w))
         read_meanwhile(k, loops, n, product);
-    k_open(k, "%s.reduce(shares, dim_B - b0, [&](int row, [[maybe_unused]] int piece, int own, float sum)",
-           panel);
+    f.meanwhile = k_lines(k, out);
+    f.sums = resident_sums_name(k, x);
+    f.rows = k_text(k, "%d", x->outer * gemm(k)->w->own);
+    f.own = own_text(k);
+    out = k_divert(k, &text);
     store_sum(k, x);
-    k->out->indent--;
-    buf_line(k->out, "});");
-    buf_line(k->out, "cell_barrier();");
-    k_close(k);
+    f.store = k_lines(k, out);
+    grid_product_frame(k->out, &f);
 }
 
 /* An earlier part that reads the same operand, whose words are marked for both; or NULL. */
@@ -282,102 +278,76 @@ static const ResidentProduct *marked_already(const Kernel *k, const ResidentProd
     return NULL;
 }
 
+/* When they are marked; NULL: always. */
+static const char *marked_when(Kernel *k, const ResidentProduct *x, bool ring)
+{
+    if (!x->marks_few)
+        return ring ? "all" : NULL;
+    return k_text(k, "%scell_block_count(0) <= %d", ring ? "all && " : "", MARKED_BLOCKS);
+}
+
 /* Behind the setup. A ring of steps is not marked: its rows are written more than once. */
 static void print_marks(Kernel *k, const ResidentProduct *x)
 {
     const Storage *st = operand_storage(k, x);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
     bool ring = buffer->ring && k->pr->dir == FORWARD;
+    GridMarksFrame f = { .panel = object(k, x) };
     if (!x->marks || (ring && !buffer->reserve))
         return;
     if (marked_already(k, x)) {
-        buf_line(k->out, "%s.marks = %s.marks;", object(k, x), object(k, marked_already(k, x)));
-        return;
+        f.same = object(k, marked_already(k, x));
+    } else {
+        f.when = marked_when(k, x, ring);
+        f.operand = operand_at(k, x, st, NULL);
+        f.pitch = operand_pitch(k, x, st);
+        f.first = x->operand_ready ? k_time_row(k, "0", 0) : "-1";
     }
-    const char *when =
-        !x->marks_few ? ring ? "if (all)" : NULL
-                      : k_text(k, "if (%scell_block_count(0) <= %d)", ring ? "all && " : "", MARKED_BLOCKS);
-    if (when)
-        buf_line(k->out, "%s", when);
-    buf_line(k->out, "%s%s.mark(%s, %s, dim_B, dim_T, %s);", when ? "    " : "", object(k, x),
-             operand_at(k, x, st, NULL), operand_pitch(k, x, st),
-             x->operand_ready ? k_time_row(k, "0", 0) : "-1");
+    grid_marks_frame(k->out, &f);
 }
 
 /* ---- the pointwise groups ---- */
 
 /* What waits for an operand that the group has made whole. */
-static void print_posts(Kernel *k, const WalkGroup *l)
+static const char *posts(Kernel *k, const WalkGroup *l)
 {
     const ResidentWalk *w = gemm(k)->w;
+    Buf text, *out = k_divert(k, &text);
     for (int i = 0; i < w->nproducts; i++)
         if (w->several ? resident_maker(k->p, k->pr, &w->products[i]) == l->number : l->posts)
-            buf_line(k->out, "    %s.post();", object(k, &w->products[i]));
+            buf_line(k->out, "%s.post();", object(k, &w->products[i]));
+    return k_lines(k, out);
 }
 
-static void print_late(Kernel *k, const WalkGroup *l)
-{
-    if (!l->late)
-        return;
-    buf_line(k->out, "if (mine) {");
-    buf_f(k->out, "%s", l->late);
-    buf_line(k->out, "}");
-}
-
-/* As many elements at a time as the block has threads; threads beyond the last do what it does and store
- * nothing. Of several spaces a block may have nothing of one: others wait for its posts none the less. */
 static void print_group_loop(Kernel *k, const WalkGroup *l, const char *next)
 {
-    bool several = gemm(k)->w->several;
-    k_open(k, "for (int begin = 0; begin < %s; begin += CELL_PANEL_THREADS)", l->elements);
-    print_element(k, l, "begin + cell_thread()");
-    buf_line(k->out, "[[maybe_unused]] const int own = (int)%s - %s;", l->unit, first_of(k));
-    buf_line(k->out, "const bool mine = at == n && %s == unit;", l->unit);
-    k_declare_rows(k);
-    if (l->ahead) {
-        buf_line(k->out, "if (begin > 0)");
-        buf_line(k->out, "    read_%d(b, %s, t, true);", l->number, l->unit);
-    }
-    if (l->pieces > 1) {
-        k_open(k, "for (int piece = 0; piece < %d; piece++)", l->pieces);
-        buf_line(k->out, "const int64_t %s = piece * %s + %s;", l->index, units_of(k, l->units), l->unit);
-    }
-    buf_f(k->out, "%s", l->body);
-    if (l->pieces > 1) {
-        print_late(k, l);
-        k_close(k);
-    }
-    if (l->posts) {
-        buf_line(k->out,
-                 several ? "if (begin + CELL_PANEL_THREADS >= %s) {"
-                         : "if (begin + CELL_PANEL_THREADS >= %s)",
-                 l->elements);
-        print_posts(k, l);
-        if (several)
-            buf_line(k->out, "}");
-    }
-    if (l->pieces == 1)
-        print_late(k, l);
-    k_close(k);
-    if (l->posts && several) {
-        buf_line(k->out, "if (%s == 0) {", l->elements);
-        print_posts(k, l);
-        buf_line(k->out, "}");
-    }
+    GridGroupFrame f = { .elements = l->elements, .unit = l->unit, .body = l->body, .late = l->late };
+    f.element = element(k, l, "begin + cell_thread()");
+    f.first = first_of(k);
+    f.rows = k_lines_of(k, k_declare_rows);
+    f.ahead = l->ahead;
+    f.number = k_text(k, "%d", l->number);
+    f.pieces = l->pieces > 1 ? k_text(k, "%d", l->pieces) : NULL;
+    f.index = l->index;
+    f.units = units_of(k, l->units);
+    f.posts = l->posts ? posts(k, l) : NULL;
+    f.several = gemm(k)->w->several;
+    Buf text, *out = k_divert(k, &text);
     print_next(k, l, next);
+    f.next = k_lines(k, out);
+    grid_group_frame(k->out, &f);
 }
 
-/* A thread has added up all of its sequences: the first has the sums, the others nothing. */
 static void print_sums(Kernel *k, const WalkGroup *l)
 {
     if (!step_sums_of(k, l->number))
         return;
-    k_open(k, "for (int begin = cell_thread(); begin < %s; begin += CELL_PANEL_THREADS)", l->elements);
-    print_element(k, l, "begin");
-    k_open(k, "if (%s == unit)", l->unit);
+    GridSumsFrame f = { .elements = l->elements, .unit = l->unit };
+    f.element = element(k, l, "begin");
+    Buf text, *out = k_divert(k, &text);
     step_sums_store(k, l->number, mutate("every-sequence") ? "" : "n >= CELL_PANEL_THREADS ? 0 : ");
-    k_close(k);
-    k_close(k);
+    f.store = k_lines(k, out);
+    grid_sums_frame(k->out, &f);
 }
 
 /* ---- the whole ---- */
@@ -385,17 +355,17 @@ static void print_sums(Kernel *k, const WalkGroup *l)
 /* The sums that the first step finds: the adjoint of the final state. */
 static void print_seed(Kernel *k, const ResidentProduct *x)
 {
-    const char *units = units_of(k, x->units);
     TensorId of;
     if (root_kind(k->p->m, x->group->arrays.data[0], &of) != ROOT_DPREV)
         return;
-    k_open(k, "for (int n = cell_thread(); n < %s; n += CELL_PANEL_THREADS)", resident_elements(k, x->units));
-    buf_line(k->out, "const int64_t b = n / %d, unit = %s + n %% %d;", gemm(k)->w->own, first_of(k),
-             gemm(k)->w->own);
-    buf_line(k->out, "if (unit < %s)", units);
-    buf_line(k->out, "    %s[n] = %s[((dim_T & 1) * dim_B + b) * %s + unit];", resident_sums_name(k, x),
-             k_written(k, REF_CARRY, of, k->p->compute), gemm(k)->w->several ? k_poly(k, x->units) : units);
-    k_close(k);
+    GridSeedFrame f = { .elements = resident_elements(k, x->units),
+                        .own = own_text(k),
+                        .first = first_of(k) };
+    f.units = units_of(k, x->units);
+    f.sums = resident_sums_name(k, x);
+    f.carry = k_written(k, REF_CARRY, of, k->p->compute);
+    f.pitch = gemm(k)->w->several ? k_poly(k, x->units) : f.units;
+    grid_seed_frame(k->out, &f);
 }
 
 static const char *product_type(Kernel *k, const ResidentProduct *x)
@@ -410,38 +380,10 @@ static const char *product_type(Kernel *k, const ResidentProduct *x)
 
 static void print_load(Kernel *k, const ResidentProduct *x)
 {
-    buf_line(k->out, "%s.load(%s, %s%s%s, %s, %s);", object(k, x), kept_of(k, x), resident_weight(k, x),
-             x->weight_offset->nterms ? " + " : "",
-             x->weight_offset->nterms ? poly_text(&k->printer, x->weight_offset) : "",
-             poly_text(&k->printer, x->row_stride), poly_text(&k->printer, x->k_stride));
-}
-
-/* The products share the place where a block's warps leave their shares of a sum. */
-static void print_products(Kernel *k)
-{
-    const ResidentWalk *w = gemm(k)->w;
-    Buf *out = k->out;
-    int shares = 0;
-    for (int i = 0; i < w->nproducts; i++) {
-        int own = 8 * (w->products[i].outer * w->own * w->products[i].split / 8) * 8 * w->batch;
-        shares = own > shares ? own : shares;
-    }
-    buf_line(out, "cell_smem<float> shares_of_all = cell_carve<float>(cursor, %d);", shares);
-    buf_line(out, "unsigned int *const counters = reinterpret_cast<unsigned int *>(%s);",
-             k_written(k, REF_BUFFER, w->posts_buffer, DT_I32));
-    for (int i = 0; i < w->nproducts; i++) {
-        const ResidentProduct *x = &w->products[i];
-        buf_line(out, "%s panel_%d;", product_type(k, x), i);
-        if (x->first_same < i)
-            buf_line(out, "panel_%d.carve_again(cursor, panel_%d, counters + %d);", i, x->first_same,
-                     x->first_post);
-        else
-            buf_line(out, "panel_%d.carve_one(cursor, shares_of_all, %s, %s, counters + %d);", i,
-                     poly_text(&k->printer, x->units), poly_text(&k->printer, x->k_units), x->first_post);
-    }
-    for (int i = 0; i < w->nspaces; i++)
-        buf_line(out, "const int elements_%d = %s < %s ? (int)dim_B * %d : 0;", i, first_of(k),
-                 units_of(k, w->spaces[i]), w->own);
+    GridLoadFrame f = { .panel = object(k, x), .kept = kept_of(k, x), .weight = resident_weight_from(k, x) };
+    f.row = poly_text(&k->printer, x->row_stride);
+    f.k = poly_text(&k->printer, x->k_stride);
+    grid_load_frame(k->out, &f);
 }
 
 static void print_sums_place(Kernel *k, const ResidentProduct *x)
@@ -450,51 +392,119 @@ static void print_sums_place(Kernel *k, const ResidentProduct *x)
              resident_sums_name(k, x), 16 * x->outer * gemm(k)->w->own);
 }
 
-static void print_setup_several(Kernel *k)
+/* Floats that the warps of a block leave of a sum, of the largest product. */
+static const char *largest_shares(Kernel *k)
 {
     const ResidentWalk *w = gemm(k)->w;
-    print_products(k);
-    buf_line(k->out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
-    for (int i = 0; i < w->nproducts; i++)
-        print_sums_place(k, &w->products[i]);
-    for (int i = 0; i < w->nproducts; i++)
-        if (w->products[i].first_same == i) {
-            buf_line(k->out, "decltype(panel_%d)::kept kept_%d;", i, i);
-            print_load(k, &w->products[i]);
-            if (i + 1 < w->nproducts) /* the weights that go to registers pass through the same place */
-                buf_line(k->out, "cell_barrier();");
-        }
+    int shares = 0;
     for (int i = 0; i < w->nproducts; i++) {
-        print_seed(k, &w->products[i]);
-        buf_line(k->out, "panel_%d.start();", i);
+        int own = 8 * (w->products[i].outer * w->own * w->products[i].split / 8) * 8 * w->batch;
+        shares = own > shares ? own : shares;
     }
-    for (int i = 0; i < w->nproducts; i++)
-        print_marks(k, &w->products[i]);
+    return k_text(k, "%d", shares);
 }
 
-static void print_setup(Kernel *k)
+static void print_panels(Kernel *k)
 {
     const ResidentWalk *w = gemm(k)->w;
-    Buf *out = k->out;
-    buf_line(out, "auto cursor = cell_shared();");
-    if (w->several) {
-        print_setup_several(k);
-        return;
+    for (int i = 0; i < w->nproducts; i++) {
+        const ResidentProduct *x = &w->products[i];
+        GridPanelFrame f = { .type = product_type(k, x), .number = k_text(k, "%d", i) };
+        f.same = x->first_same < i ? k_text(k, "%d", x->first_same) : NULL;
+        f.post = k_text(k, "%d", x->first_post);
+        f.units = poly_text(&k->printer, x->units);
+        f.k_units = poly_text(&k->printer, x->k_units);
+        grid_panel_frame(k->out, &f);
     }
-    buf_line(out, "%s panel;", product_type(k, w->products));
-    buf_line(out, "panel.carve(cursor, %s, reinterpret_cast<unsigned int *>(%s));",
-             poly_text(&k->printer, w->units), k_written(k, REF_BUFFER, w->posts_buffer, DT_I32));
-    if (w->cluster > 1) /* the last cluster may have blocks without units */
-        buf_line(out, "const int elements = panel.first < panel.units ? (int)dim_B * %d : 0;", w->own);
-    else
-        buf_line(out, "const int elements = (int)dim_B * %d;", w->own);
-    buf_line(out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
-    print_sums_place(k, w->products);
-    buf_line(out, "decltype(panel)::kept kept;");
-    print_load(k, w->products);
-    print_seed(k, w->products);
-    buf_line(out, "panel.start();");
-    print_marks(k, w->products);
+}
+
+static void print_elements_of(Kernel *k)
+{
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < w->nspaces; i++)
+        buf_line(k->out, "const int elements_%d = %s < %s ? (int)dim_B * %d : 0;", i, first_of(k),
+                 units_of(k, w->spaces[i]), w->own);
+}
+
+static void print_sums_places(Kernel *k)
+{
+    for (int i = 0; i < gemm(k)->w->nproducts; i++)
+        print_sums_place(k, &gemm(k)->w->products[i]);
+}
+
+static void print_loads(Kernel *k)
+{
+    const ResidentWalk *w = gemm(k)->w;
+    for (int i = 0; i < w->nproducts; i++) {
+        if (w->products[i].first_same != i)
+            continue;
+        GridLoadKeptFrame f = { .number = k_text(k, "%d", i), .more = i + 1 < w->nproducts };
+        Buf text, *out = k_divert(k, &text);
+        print_load(k, &w->products[i]);
+        f.load = k_lines(k, out);
+        grid_load_kept_frame(k->out, &f);
+    }
+}
+
+static void print_starts(Kernel *k)
+{
+    for (int i = 0; i < gemm(k)->w->nproducts; i++) {
+        print_seed(k, &gemm(k)->w->products[i]);
+        buf_line(k->out, "panel_%d.start();", i);
+    }
+}
+
+static void print_all_marks(Kernel *k)
+{
+    for (int i = 0; i < gemm(k)->w->nproducts; i++)
+        print_marks(k, &gemm(k)->w->products[i]);
+}
+
+static void print_the_sums_place(Kernel *k)
+{
+    print_sums_place(k, gemm(k)->w->products);
+}
+
+static void print_the_load(Kernel *k)
+{
+    print_load(k, gemm(k)->w->products);
+}
+
+static void print_the_seed(Kernel *k)
+{
+    print_seed(k, gemm(k)->w->products);
+}
+
+/* What stands in front of the steps. The kernel's pointers are numbered in the order in which they are named. */
+static void set_up(Kernel *k, GridFrame *f)
+{
+    const ResidentWalk *w = gemm(k)->w;
+    f->several = w->several;
+    f->posts = k_written(k, REF_BUFFER, w->posts_buffer, DT_I32);
+    f->own = own_text(k);
+    if (w->several) {
+        f->shares = largest_shares(k);
+        f->panels = k_lines_of(k, print_panels);
+        f->elements_of = k_lines_of(k, print_elements_of);
+        f->sums_places = k_lines_of(k, print_sums_places);
+        f->loads = k_lines_of(k, print_loads);
+        f->starts = k_lines_of(k, print_starts);
+    } else {
+        f->panel = product_type(k, w->products);
+        f->units = poly_text(&k->printer, w->units);
+        f->cluster = w->cluster > 1;
+        f->sums_place = k_lines_of(k, print_the_sums_place);
+        f->load = k_lines_of(k, print_the_load);
+        f->seed = k_lines_of(k, print_the_seed);
+    }
+    f->marks = k_lines_of(k, print_all_marks);
+    f->step_sums = k_lines_of(k, step_sums_declare);
+}
+
+static void print_left(Kernel *k)
+{
+    for (int i = 0; i < gemm(k)->left.len; i++)
+        buf_line(k->out, "%s left_%d = 0;", k->real, i);
 }
 
 /* The products that stand before a group, in their order. */
@@ -506,36 +516,44 @@ static void print_products_at(Kernel *k, const WalkGroup *loops, int n, int grou
             print_product(k, loops, n, i);
 }
 
-void print_grid(Kernel *k)
+static void print_step(Kernel *k, const WalkGroup *loops, int n)
 {
-    bool forward = k->pr->dir == FORWARD;
-    int n, product;
-    k->one_step = true;
-    k->t = "t";
-    gemm(k)->step_sums.len = 0;
-    WalkGroup *loops = resident_groups(k, &n, &product);
-    k->row = NULL;
-    print_setup(k);
-    step_sums_declare(k);
-    if (gemm(k)->left.len > 0 && gemm(k)->w->several)
-        buf_line(k->out, "const bool alone = dim_B * %d <= CELL_PANEL_THREADS;", gemm(k)->w->own);
-    else if (gemm(k)->left.len > 0)
-        buf_line(k->out, "const bool alone = elements <= CELL_PANEL_THREADS;");
-    for (int i = 0; i < gemm(k)->left.len; i++)
-        buf_line(k->out, "%s left_%d = 0;", k->real, i);
-    for (int i = 0; i < n; i++) {
-        print_read_ahead(k, &loops[i]);
-        if (product_before(k, i) < 0 || !reads_behind(gemm(k)->w))
-            print_read(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
-    }
-    k_open(k, "for (int64_t step = 0; step < steps; step++)");
-    buf_line(k->out, "const int64_t t = %s;", forward ? "step" : "dim_T - 1 - step");
     for (int i = 0; i <= n; i++) {
         print_products_at(k, loops, n, i);
         if (i < n)
-            print_group_loop(k, &loops[i], forward ? "t + 1" : "t - 1");
+            print_group_loop(k, &loops[i], k->pr->dir == FORWARD ? "t + 1" : "t - 1");
     }
-    k_close(k);
+}
+
+static void print_reads(Kernel *k, const WalkGroup *loops, int n)
+{
+    for (int i = 0; i < n; i++) {
+        print_read_ahead(k, &loops[i]);
+        if (product_before(k, i) < 0 || !reads_behind(gemm(k)->w))
+            print_read(k, &loops[i], "steps > 0", k->pr->dir == FORWARD ? "0" : "dim_T - 1", "true");
+    }
+}
+
+void print_grid(Kernel *k)
+{
+    int n, product;
+    GridFrame f = { 0 };
+    WalkGroup *loops = resident_groups(k, &n, &product);
+    k->row = NULL;
+    set_up(k, &f);
+    if (gemm(k)->left.len > 0)
+        f.alone = gemm(k)->w->several ? k_text(k, "dim_B * %d", gemm(k)->w->own) : "elements";
+    f.left = k_lines_of(k, print_left);
+    Buf text, *out = k_divert(k, &text);
+    print_reads(k, loops, n);
+    f.reads = k_lines(k, out);
+    f.t = k->pr->dir == FORWARD ? "step" : "dim_T - 1 - step";
+    out = k_divert(k, &text);
+    print_step(k, loops, n);
+    f.step = k_lines(k, out);
+    out = k_divert(k, &text);
     for (int i = 0; i < n; i++)
         print_sums(k, &loops[i]);
+    f.sums = k_lines(k, out);
+    grid_frame(k->out, &f);
 }

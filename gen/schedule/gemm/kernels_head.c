@@ -3,13 +3,14 @@
  * (resident.c); out goes a kernel: what the product of a step reads and gives passes through shared memory
  * (cell_device_head.cuh), of all the cluster's blocks (cell_device_cluster.cuh). What a step reads and no
  * step makes is asked for several steps ahead; what is the same in all steps is read once. Loops that read
- * ahead are in kernels_walk.c. */
+ * ahead are in templates/head.cuh. */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
 #include "kernels_resident.h"
 #include "resident.h"
+#include "templates/head.h"
 
 static bool in_cluster(const Kernel *k)
 {
@@ -94,54 +95,91 @@ static void print_first_operand(Kernel *k)
     Read r;
     if (!only(k)->operand_ready || !plan_resolve(k->p, k_node(k, only(k)->operand)->args[0], &r))
         return;
-    const char *state = state_name(k, r.id);
-    buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine)");
-    if (in_cluster(k))
-        buf_line(k->out, "    panel.put(mine, 0, %s);", state);
-    else
-        buf_line(k->out, "    panel.put(sequence, 0, own, %s);", state);
+    HeadOperandFrame f = { .cluster = in_cluster(k), .state = state_name(k, r.id) };
+    head_operand_frame(k->out, &f);
 }
 
 /* Where backward, the products and the first step find them. */
 static void store_initial_states(Kernel *k)
 {
-    if (k->pr->dir != FORWARD)
-        return;
-    k_open(k, "if (mine)");
     for (TensorId s = 0; s < k->p->m->tensors.len; s++)
         if (k->p->m->tensors.data[s].kind == T_STATE)
             state_store_initial(k, s, state_place(k, s), state_name(k, s));
-    k_close(k);
-    print_first_operand(k);
 }
 
 /* The final states, or the adjoints of the initial ones, for others too. */
 static void print_last_states(Kernel *k)
 {
     bool forward = k->pr->dir == FORWARD;
-    k_open(k, "if (mine)");
     for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
         if (!carried(k, s))
             continue;
         Dtype type = k->p->compute;
-        const char *at = state_place(k, s), *to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
         bool product = !forward && resident_is_product(k, k->p->m->roots.data[s].dprev);
-        const char *value = product ? "sum_0" : state_name(k, s);
-        if (!forward)
-            buf_line(k->out, "cell_store(%s + (%s), %s);", k_written(k, REF_CARRY, s, type), at, value);
-        buf_line(k->out, "if (%s)", to);
-        buf_line(k->out, forward ? "    cell_store(%s + (%s), %s);" : "    cell_put(%s + (%s), %s, adds);",
-                 to, at, value);
+        HeadLastFrame f = { .at = state_place(k, s), .value = product ? "sum_0" : state_name(k, s) };
+        f.to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
+        f.carry = forward ? NULL : k_written(k, REF_CARRY, s, type);
+        head_last_frame(k->out, &f);
     }
-    k_close(k);
 }
 
 /* ---- reads ahead ---- */
 
-/* A step of a cluster takes longer than memory does, and the weights leave few registers. */
-static int cluster_depth(int reads)
+/* Steps whose reads are under way. A step of a cluster takes longer than memory does, and the weights leave few
+ * registers. */
+static int depth_of(const Kernel *k, const WalkGroup *loops, int n)
 {
-    return reads <= 6 ? 2 : 1;
+    int reads = 0;
+    for (int i = 0; i < n; i++)
+        reads += loops[i].ahead;
+    if (in_cluster(k))
+        return reads <= 6 ? 2 : 1;
+    return walk_depth(reads > 16 ? 17 : reads);
+}
+
+/* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
+static const char *step_or_last(Kernel *k, const char *n)
+{
+    bool forward = k->pr->dir == FORWARD;
+    return k_text(k, forward ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
+}
+
+static void print_reads(Kernel *k, const WalkGroup *l, const char *depth)
+{
+    if (l->ahead == 0)
+        return;
+    HeadReadsFrame f = { .fields = l->fields, .early = l->early, .depth = depth };
+    f.number = k_text(k, "%d", l->number);
+    f.rows = k_lines_of(k, k_declare_rows);
+    f.step = step_or_last(k, "u");
+    head_reads_frame(k->out, &f);
+}
+
+static void print_next_reads(Kernel *k, const WalkGroup *l, const char *depth)
+{
+    if (l->ahead == 0)
+        return;
+    HeadNextReadsFrame f = { .number = k_text(k, "%d", l->number), .depth = depth };
+    f.step = step_or_last(k, k_text(k, "begin + %s + u", depth));
+    head_next_reads_frame(k->out, &f);
+}
+
+static void print_take_reads(Kernel *k, const WalkGroup *l, const char *depth)
+{
+    if (l->ahead == 0)
+        return;
+    HeadTakeReadsFrame f = { .number = k_text(k, "%d", l->number), .depth = depth };
+    head_take_reads_frame(k->out, &f);
+}
+
+/* What one of them prints for each group. */
+static const char *of_groups(Kernel *k, void (*print)(Kernel *, const WalkGroup *, const char *),
+                             const WalkGroup *loops, int n, const char *depth)
+{
+    Buf text, *out = k_divert(k, &text);
+    for (int i = 0; i < n; i++)
+        print(k, &loops[i], depth);
+    return k_lines(k, out);
 }
 
 /* ---- a head's product ---- */
@@ -220,134 +258,91 @@ static bool carries_sum(const Kernel *k, TensorId *of)
     return root_kind(k->p->m, only(k)->group->arrays.data[0], of) == ROOT_DPREV;
 }
 
+static void store_pieces(Kernel *k)
+{
+    NodeId id = only(k)->group->arrays.data[0];
+    const char *to = k_written(k, REF_NODE, id, k->pr->node[id].dtype);
+    for (int piece = 0; piece < only(k)->outer; piece++)
+        buf_line(k->out, "cell_store(%s + (sums_at + %d * %s), sum_%d);", to, piece,
+                 k_poly(k, gemm(k)->w->units), piece);
+}
+
 /* The sums, where they have a place in memory. */
 static void store_sums(Kernel *k)
 {
-    const ResidentWalk *w = gemm(k)->w;
     NodeId id = only(k)->group->arrays.data[0];
     const Storage *st = &k->pr->node[id];
     if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || resident_sum_stays(k, only(k)))
         return;
-    const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
-    bool optional = k_may_be_null(k, st);
-    buf_line(k->out, "const int64_t sums_at = %s * %s + head * %d * %s + own;", k_step_row(k, st),
-             k_poly(k, array_elements(k->p->m, id)), only(k)->outer, units);
-    if (optional)
-        k_open(k, "if (%s)", k->pr->dir == FORWARD ? "all" : p);
+    HeadSumsFrame f = { .stores = k_lines_of(k, store_pieces) };
+    f.row = k_step_row(k, st);
+    f.elements = k_poly(k, array_elements(k->p->m, id));
+    f.outer = k_text(k, "%d", only(k)->outer);
+    f.units = k_poly(k, gemm(k)->w->units);
+    if (k_may_be_null(k, st))
+        f.wanted = k->pr->dir == FORWARD ? "all" : k_written(k, REF_NODE, id, st->dtype);
+    head_sums_frame(k->out, &f);
+}
+
+static void take_sums(Kernel *k)
+{
     for (int piece = 0; piece < only(k)->outer; piece++)
-        buf_line(k->out, "cell_store(%s + (sums_at + %d * %s), sum_%d);", p, piece, units, piece);
-    if (optional)
-        k_close(k);
+        buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
 }
 
 static void print_product(Kernel *k)
 {
+    Buf text, *out = k_divert(k, &text);
     k_comment(k, only(k)->group->arrays.data[0]);
-    buf_line(k->out, "panel.multiply();");
-    k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
-    for (int piece = 0; piece < only(k)->outer; piece++)
-        buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
-    k_close(k);
+    HeadProductFrame f = { .comment = k_lines(k, out), .cluster = in_cluster(k) };
+    f.sums = k_lines_of(k, take_sums);
+    head_product_frame(k->out, &f);
 }
 
-/* A block's head and sequences; threads beyond them do nothing but their part of the product. */
-static void print_block_head(Kernel *k)
+static void declare_sums(Kernel *k)
 {
-    const ResidentWalk *w = gemm(k)->w;
-    Buf *out = k->out;
-    const char *units = poly_text(&k->printer, w->units);
-    buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), only(k)->inner, only(k)->outer,
-             w->weights == WEIGHTS_BOTH ? (int)w->units->value : 0);
-    buf_line(out, "panel.carve(cursor, %s);", units);
-    buf_line(out, "const int64_t tiles = cell_block_count(0) / %s, each = (dim_B + tiles - 1) / tiles;",
-             k_poly(k, w->heads));
-    buf_line(out, "const int64_t head = cell_block_index(0) %% %s, first = cell_block_index(0) / %s * each;",
-             k_poly(k, w->heads), k_poly(k, w->heads));
-    buf_line(out, "const int own = cell_thread() %% panel.units, place = cell_thread() / panel.units;");
-    buf_line(out, "const bool mine = place < each && first + place < dim_B;");
-    buf_line(out, "const int sequence = mine ? place : 0;");
-}
-
-/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit
- * for nothing. */
-static void print_cluster_head(Kernel *k)
-{
-    const ResidentWalk *w = gemm(k)->w;
-    Buf *out = k->out;
-    const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
-    buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
-    buf_line(out,
-             "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - "
-             "1) / tiles;",
-             heads);
-    buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
-    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), only(k)->inner,
-             only(k)->outer, w->own);
-    buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
-    buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
-    buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
-    buf_line(out, "const int sequence = mine ? panel.place() : 0;");
-}
-
-static void open_head(Kernel *k, const char *indices)
-{
-    const ResidentWalk *w = gemm(k)->w;
-    Buf *out = k->out;
-    const IxExpr *none = ix_const(k->p->m, only(k)->weight_offset);
-    buf_line(out, "auto cursor = cell_shared();");
-    if (in_cluster(k))
-        print_cluster_head(k);
-    else
-        print_block_head(k);
-    buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
-    buf_f(out, "%s", indices);
-    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", resident_weight(k, only(k)),
-             only(k)->head_stride ? k_poly(k, only(k)->head_stride) : "0", ix_text(&k->printer, none),
-             poly_text(&k->printer, only(k)->row_stride), poly_text(&k->printer, only(k)->k_stride));
     for (int piece = 0; piece < only(k)->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
-        buf_line(out, "%s sum_%d = 0;", k->real, piece);
+        buf_line(k->out, "%s sum_%d = 0;", k->real, piece);
 }
 
-static void print_sums(Kernel *k, int groups)
+/* A block's or a cluster's head and sequences, and its part of the param. */
+static void open_head(Kernel *k, HeadFrame *f)
 {
-    if (gemm(k)->step_sums.len == 0)
-        return;
-    k_open(k, "if (mine)");
-    for (int i = 0; i < groups; i++)
-        step_sums_store(k, i, "");
-    k_close(k);
+    const ResidentWalk *w = gemm(k)->w;
+    f->cluster = in_cluster(k);
+    f->heads = k_poly(k, w->heads);
+    f->type = k_type(k->p->dtype);
+    f->inner = k_text(k, "%d", only(k)->inner);
+    f->outer = k_text(k, "%d", only(k)->outer);
+    f->own = k_text(k, "%d", in_cluster(k) ? w->own : w->weights == WEIGHTS_BOTH ? (int)w->units->value : 0);
+    f->units = poly_text(&k->printer, w->units);
+    f->pitch = k_poly(k, w->units);
+    f->weight = resident_weight(k, only(k));
+    f->head_stride = only(k)->head_stride ? k_poly(k, only(k)->head_stride) : "0";
+    f->offset = ix_text(&k->printer, ix_const(k->p->m, only(k)->weight_offset));
+    f->row = poly_text(&k->printer, only(k)->row_stride);
+    f->k = poly_text(&k->printer, only(k)->k_stride);
+    f->sums = k_lines_of(k, declare_sums);
 }
 
 /* ---- the whole ---- */
 
-/* What no thread waits for. */
-static void print_late(Kernel *k, const WalkGroup *loops, int from, int to, bool sums)
-{
-    k_open(k, "if (mine)");
-    for (int i = from; i < to; i++)
-        buf_f(k->out, "%s", loops[i].late ? loops[i].late : "");
-    if (sums)
-        store_sums(k);
-    k_close(k);
-}
-
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
 static void print_some(Kernel *k, const WalkGroup *loops, int from, int to, bool sums)
 {
-    if (in_cluster(k)) {
-        k_open(k, "if (active)");
-        for (int i = from; i < to; i++)
-            buf_f(k->out, "%s", loops[i].body);
-        print_late(k, loops, from, to, sums);
-        k_close(k);
-        return;
+    HeadGroupsFrame f = { .cluster = in_cluster(k) };
+    Buf late = { .arena = k->out->arena }, text, *out = k_divert(k, &text);
+    for (int i = from; i < to; i++) {
+        buf_f(k->out, "%s", loops[i].body);
+        buf_f(in_cluster(k) ? &late : k->out, "%s", loops[i].late ? loops[i].late : "");
     }
-    k_open(k, "if (mine)");
-    for (int i = from; i < to; i++)
-        buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
+    f.bodies = k_lines(k, out);
+    f.late = late.data;
+    out = k_divert(k, &text);
     if (sums)
         store_sums(k);
-    k_close(k);
+    f.sums = k_lines(k, out);
+    head_groups_frame(k->out, &f);
 }
 
 static void print_step(Kernel *k, const WalkGroup *loops, int n, int product)
@@ -357,14 +352,14 @@ static void print_step(Kernel *k, const WalkGroup *loops, int n, int product)
     print_product(k);
     if (product < n || !carries_sum(k, &(TensorId){ 0 }))
         print_some(k, loops, product, n, true);
-    buf_f(k->out, "%s", gemm(k)->updates.data ? gemm(k)->updates.data : "");
+    buf_f(k->out, "%s", template_lines(&gemm(k)->updates));
 }
 
 /* The text of an element's indices, which all groups share. */
 static const char *name_axes(Kernel *k)
 {
     const Program *pr = k->pr;
-    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent };
+    Buf *out = k->out, names = { .arena = out->arena };
     int i = 0;
     while (pr->groups.data[i].phase != PHASE_DURING || pr->groups.data[i].kind != G_MAP)
         i++;
@@ -377,45 +372,44 @@ static const char *name_axes(Kernel *k)
     return names.data;
 }
 
+/* Rows of partial sums over batch and time. */
+static const char *left_sums(Kernel *k, int groups)
+{
+    Buf text, *out = k_divert(k, &text);
+    for (int i = 0; i < groups; i++)
+        step_sums_store(k, i, "");
+    return k_lines(k, out);
+}
+
 void print_head(Kernel *k)
 {
     bool forward = k->pr->dir == FORWARD;
-    int n, product, reads = 0;
-    k->one_step = true;
-    k->t = "t";
-    gemm(k)->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
-    k->walk->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
-    k->walk->once_reads.len = gemm(k)->step_sums.len = 0;
-    const char *indices = name_axes(k);
+    int n, product;
+    HeadFrame f = { .forward = forward };
+    k->walk->once = gemm(k)->updates = (Buf){ .arena = k->out->arena };
+    k->walk->once_reads.len = 0;
+    f.indices = name_axes(k);
     WalkGroup *loops = resident_groups(k, &n, &product);
-    for (int i = 0; i < n; i++)
-        reads += loops[i].ahead;
-    int depth = in_cluster(k) ? cluster_depth(reads) : walk_depth(reads > 16 ? 17 : reads);
+    const char *depth = f.depth = k_text(k, "%d", depth_of(k, loops, n));
     k->row = NULL;
     k->b = "b";
-    open_head(k, indices);
-    print_states(k);
-    store_initial_states(k);
-    buf_f(k->out, "%s", k->walk->once.data ? k->walk->once.data : "");
-    step_sums_declare(k);
-    for (int i = 0; i < n; i++)
-        walk_reads(k, &loops[i], depth);
-    if (in_cluster(k))
-        buf_line(k->out, "const int64_t steps = panel.count > 0 ? dim_T : 0;");
-    k_open(k, "for (int64_t begin = 0; begin < %s; begin += %d)", in_cluster(k) ? "steps" : "dim_T", depth);
-    for (int i = 0; i < n; i++)
-        walk_next_reads(k, &loops[i], depth);
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int u = 0; u < %d; u++)", depth);
-    k_open(k, "if (begin + u < dim_T)");
-    buf_line(k->out, "const int64_t t = %s;", forward ? "begin + u" : "dim_T - 1 - begin - u");
-    k_declare_rows(k);
+    open_head(k, &f);
+    f.states = k_lines_of(k, print_states);
+    if (forward) {
+        f.initial = k_lines_of(k, store_initial_states);
+        f.first_operand = k_lines_of(k, print_first_operand);
+    }
+    f.once = template_lines(&k->walk->once);
+    f.step_sums = k_lines_of(k, step_sums_declare);
+    f.reads = of_groups(k, print_reads, loops, n, depth);
+    f.next_reads = of_groups(k, print_next_reads, loops, n, depth);
+    f.t = forward ? "begin + u" : "dim_T - 1 - begin - u";
+    f.rows = k_lines_of(k, k_declare_rows);
+    Buf text, *out = k_divert(k, &text);
     print_step(k, loops, n, product);
-    k_close(k);
-    k_close(k);
-    for (int i = 0; i < n; i++)
-        walk_take_reads(k, &loops[i], depth);
-    k_close(k);
-    print_last_states(k);
-    print_sums(k, n);
+    f.step = k_lines(k, out);
+    f.take_reads = of_groups(k, print_take_reads, loops, n, depth);
+    f.last = k_lines_of(k, print_last_states);
+    f.left = left_sums(k, n);
+    head_frame(k->out, &f);
 }

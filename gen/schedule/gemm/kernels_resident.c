@@ -13,6 +13,14 @@ const char *resident_weight(Kernel *k, const ResidentProduct *x)
     return k_pointer(k, x->weight.is_tensor ? REF_TENSOR : REF_NODE, x->weight.id, k->p->dtype);
 }
 
+const char *resident_weight_from(Kernel *k, const ResidentProduct *x)
+{
+    const char *weight = resident_weight(k, x);
+    if (!x->weight_offset->nterms)
+        return weight;
+    return k_text(k, "%s + %s", weight, poly_text(&k->printer, x->weight_offset));
+}
+
 /* Has a thread one element for all steps? */
 static bool has_element(const Kernel *k)
 {
@@ -217,15 +225,11 @@ static WalkGroup print_group(Kernel *k, Group *g, int number, bool posts)
 {
     const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
     bool alone = has_element(k);
-    Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
+    Buf *out = k->out, body = { .arena = out->arena };
     WalkGroup l = { .number = number, .posts = posts };
-    k->walk->early = gemm(k)->fetched = (Buf){ .arena = out->arena, .indent = 2 };
+    k->walk->early = k->walk->late = gemm(k)->fetched = (Buf){ .arena = out->arena };
     if (!alone)
-        k->walk->once = (Buf){ .arena = out->arena, .indent = 3 };
-    k->walk->late = (Buf){ .arena = out->arena,
-                           .indent = !alone                                     ? 4
-                                     : gemm(k)->w->exchange == EXCHANGE_CLUSTER ? 6
-                                                                                : 5 };
+        k->walk->once = (Buf){ .arena = out->arena };
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
     l.unit = k->own[0];
@@ -302,6 +306,14 @@ static const struct {
     [ELEMENTS_OF_SUMS] = { &columns_hooks, print_columns },
 };
 
+static void print_walk(Kernel *k)
+{
+    k->one_step = true;
+    k->t = "t";
+    gemm(k)->step_sums.len = 0;
+    printers[gemm(k)->w->elements].print(k);
+}
+
 void resident_print(Plan *p, Program *pr, ResidentWalk *w, Buf *out)
 {
     bool sums = w->elements == ELEMENTS_OF_SUMS, turns = w->elements == ELEMENTS_IN_TURN;
@@ -313,7 +325,7 @@ void resident_print(Plan *p, Program *pr, ResidentWalk *w, Buf *out)
     k.of_schedule = &own;
     k.hooks = printers[w->elements].hooks;
     k.threads = w->threads;
-    k_print(&k, w->kernel, printers[w->elements].print);
+    k_print(&k, w->kernel, print_walk);
     if (!sums)
         walk_end(&k);
     kernel_release(&k);

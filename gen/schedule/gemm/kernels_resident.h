@@ -56,6 +56,8 @@ static inline GemmKernel *gemm(const Kernel *k)
 /* ---- kernels_resident.c */
 
 const char *resident_weight(Kernel *k, const ResidentProduct *x); /* its pointer */
+const char *resident_weight_from(Kernel *k,
+                                 const ResidentProduct *x); /* where its part of the param begins */
 const char *resident_sums_name(Kernel *k, const ResidentProduct *x); /* where a block has its sums */
 /* The local that says how many elements a block has of what is pointwise over these units. */
 const char *resident_elements(Kernel *k, const Poly *units);
