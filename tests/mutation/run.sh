@@ -150,7 +150,7 @@ build_compiler() {
     done
     # shellcheck disable=SC2086
     printf '%s\n' $stale | xargs_slots -r -I '{}' -- bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra \
-        -Werror -O1 -g -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
+        -Werror -O0 -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
         return 1
     # shellcheck disable=SC2086
     $CC $flags -rdynamic -o "$cellc" "$build/gen/main.o" $objects "$build/libcellc.a" -lm -ldl
