@@ -35,17 +35,19 @@ for spec in specs/*.cell; do
         out=$dir/$name.$dtype
         check "$name $dtype: emit" "$cellc" emit "$spec" --dtype $dtype -o "$out"
         for file in "$out"/*.c; do
+            # The reference hangs on no type but those of 64 bits.
+            [[ $dtype == f32 ]] || ! cmp -s "$file" "$dir/$name.f32/$(basename "$file")" || continue
             check "$name $dtype: $(basename "$file")" "$cc" -std=c11 $strict -I"$out" -fsyntax-only "$file"
         done
-        check "$name $dtype: columns" no_long_lines "$out"/*.c "$out"/*.cu "$out"/*.h
     done
     if command -v g++ >/dev/null; then
         check "$name: header as C++" g++ -x c++ -std=c++11 $strict -fsyntax-only "$out/$name.h"
     fi
-    if command -v python3 >/dev/null; then
-        check "$name: manifest" python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$out/$name.json"
-    fi
 done
+check "columns" no_long_lines "$dir"/*/*.c "$dir"/*/*.cu "$dir"/*/*.h
+if command -v python3 >/dev/null; then
+    check "manifests are JSON" python3 -c 'import json, sys; [json.load(open(name)) for name in sys.argv[1:]]' "$dir"/*/*.json
+fi
 
 # A binding asks for the number of the first step where it counts: rope and window_attention use t. conv4_silu reads
 # steps before the call, but only by how far back they are; lstm uses neither.
