@@ -182,7 +182,7 @@ fi
 compiler=$cc
 if [[ -z ${FULL:-}${COVER:-} ]]; then
     expect 0 "" diff -r gen "$packed/tree/gen"
-    compiler=$home/objects
+    compiler=$work/objects
     cat >"$compiler" <<SH
 #!/bin/bash
 object=
@@ -192,7 +192,7 @@ exec $cc "\$@"
 SH
     chmod +x "$compiler"
 fi
-expect 0 "" env CELLC_PREBUILT=none CC="'$compiler'" CFLAGS=-O0 "${from[@]}" _ "$packed" "$home"
+expect 0 "" env CELLC_PREBUILT=none CC="$compiler" CFLAGS=-O0 "${from[@]}" _ "$packed" "$home"
 expect 0 "own: was compiled here" in_place "$home/plain" "$home/env2/bin/python" "$use"
 [[ ! -e $packed/build && ! -e $packed/tree/build ]] && pass || fail "something was written beside the sources"
 
