@@ -1,6 +1,6 @@
-/* columns.cuh: the kernel that walks all steps of schedule gemm in blocks that have some units of one sequence of
- * many columns each, printed by gen/schedule/gemm/kernels_columns.c. A thread has the product's sums of some columns
- * and units in its registers, its elements (cell_device_columns.cuh). */
+/* columns.cuh: the kernel that walks all steps of schedule gemm in blocks that have some units of one
+ * sequence of many columns each, printed by gen/schedule/gemm/kernels_columns.c. A thread has the product's
+ * sums of some columns and units in its registers, its elements (cell_device_columns.cuh). */
 
 $part columns
 /* The whole kernel. It stands inside of the function that k_print (gen/kernels/kernels.c) prints.
@@ -133,8 +133,8 @@ $end
 }
 
 $part columns_store
-/* What a step leaves in memory for what comes after the walk, element by element, so that it can be stored while
- * tensor cores work on the next product.
+/* What a step leaves in memory for what comes after the walk, element by element, so that it can be stored
+ * while tensor cores work on the next product.
  *
  *   lines kept        registers that keep it
  *   lines rows        rows of sequence b at step t

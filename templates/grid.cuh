@@ -1,7 +1,7 @@
 /* grid.cuh: the kernel that walks all steps of schedule gemm by the whole grid, printed by
- * gen/schedule/gemm/kernels_grid.c. Each block holds, for all steps, the rows of the weights that belong to its
- * units (its panel: cell_device_panel.cuh). A step multiplies them with what all blocks made of the step before,
- * computes what is pointwise at the block's own units, and posts its part of the next operand. */
+ * gen/schedule/gemm/kernels_grid.c. Each block holds, for all steps, the rows of the weights that belong to
+ * its units (its panel: cell_device_panel.cuh). A step multiplies them with what all blocks made of the step
+ * before, computes what is pointwise at the block's own units, and posts its part of the next operand. */
 
 $part grid
 /* The whole kernel. It stands inside of the function that k_print (gen/kernels/kernels.c) prints.
@@ -20,7 +20,7 @@ $part grid
  *   if     cluster      blocks form clusters, of which the last may have blocks without units
  *   lines? sums_place   one: shared memory for its sums
  *   lines? load         one: its weights go to shared memory and registers
- *   lines? seed         one, backward: the sums that the first step finds, from the adjoint of the final state
+ *   lines? seed         one, backward: the sums that the first step finds (`grid_seed`)
  *   lines  marks        words of operands that tell by themselves whether they are there
  *   lines  step_sums    locals of sums over batch and time
  *   text?  alone        elements of a block, where a thread keeps what one group leaves for another
@@ -69,8 +69,8 @@ for (int64_t step = 0; step < steps; step++) {
 $sums
 
 $part grid_panel
-/* Of several products, one's panel. Products with the same param share its weights, and all of them the place of
- * the warps' shares.
+/* Of several products, one's panel. Products with the same param share its weights, and all of them the place
+ * of the warps' shares.
  *
  *   text   type     of the panel
  *   text   number   of the product
@@ -142,8 +142,8 @@ const int unit = $first + at % $own;
 const int64_t b = at / $own, $unit = unit < $units ? unit : $units - 1;
 
 $part grid_reads
-/* What a group reads of a step and no step makes, in a struct that a function fills; where the operand is waited
- * for at a step's end, another function brings the next step's values near meanwhile.
+/* What a group reads of a step and no step makes, in a struct that a function fills; where the operand is
+ * waited for at a step's end, another function brings the next step's values near meanwhile.
  *
  *   text   fields   of the struct
  *   text   number   of the group
@@ -209,8 +209,8 @@ $end
 }
 
 $part grid_product
-/* One product of a step, so many sequences at a time. While tensor cores work, what pointwise groups read is asked
- * for; then the warps' shares are added up.
+/* One product of a step, so many sequences at a time. While tensor cores work, what pointwise groups read is
+ * asked for; then the warps' shares are added up.
  *
  *   lines comment    the line of the spec
  *   text  panel      the object
@@ -287,9 +287,9 @@ $end
 $end
 
 $part grid_group
-/* A pointwise group of a step. As many elements go at a time as the block has threads; threads beyond the last do
- * what it does and store nothing (mine). The operand is stored and posted first, what else a step stores comes
- * behind the post (late).
+/* A pointwise group of a step. As many elements go at a time as the block has threads; threads beyond the
+ * last do what it does and store nothing (mine). The operand is stored and posted first, what else a step
+ * stores comes behind the post (late).
  *
  *   text   elements  how many the block has
  *   lines  element   `grid_element`

@@ -1,11 +1,11 @@
-/* head.cuh: the kernel that walks all steps of schedule gemm with a block, or a cluster of blocks, for each head,
- * printed by gen/schedule/gemm/kernels_head.c. A thread has one element for all steps, with its states in
- * registers; what the product of a step reads and gives passes through shared memory (cell_device_head.cuh), of
- * all the cluster's blocks (cell_device_cluster.cuh). */
+/* head.cuh: the kernel that walks all steps of schedule gemm with a block, or a cluster of blocks, for each
+ * head, printed by gen/schedule/gemm/kernels_head.c. A thread has one element for all steps, with its states
+ * in registers; what the product of a step reads and gives passes through shared memory
+ * (cell_device_head.cuh), of all the cluster's blocks (cell_device_cluster.cuh). */
 
 $part head
-/* The whole kernel. It stands inside of the function that k_print (gen/kernels/kernels.c) prints. The threads of an
- * active warp of a cluster do what they do together, those beyond the last unit for nothing.
+/* The whole kernel. It stands inside of the function that k_print (gen/kernels/kernels.c) prints. The threads
+ * of an active warp of a cluster do what they do together, those beyond the last unit for nothing.
  *
  *   if    cluster        a cluster has a head; else a block
  *   text  heads          how many there are, as a factor
@@ -129,7 +129,8 @@ if ($to)
 $end
 
 $part head_reads
-/* What a group reads of a step and no step makes: a struct, a function that fills it, and those of the first steps.
+/* What a group reads of a step and no step makes: a struct, a function that fills it, and those of the first
+ * steps.
  *
  *   text  number  of the group
  *   text  fields  of the struct
@@ -189,8 +190,8 @@ $end
 }
 
 $part head_groups
-/* Some pointwise groups of a step. What memory holds of a step is stored last, since no thread of a cluster waits
- * for it.
+/* Some pointwise groups of a step. What memory holds of a step is stored last, since no thread of a cluster
+ * waits for it.
  *
  *   if     cluster  as in `head`
  *   lines  bodies   the groups; of a block with their stores

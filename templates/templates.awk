@@ -1,7 +1,7 @@
-# templates.awk: a file of templates/ as a C header. In comes a template: skeletons of kernels, a part each, with
-# holes (docs/design.md has the form). Out goes, for each part, a struct with a field for each hole, the part as a
-# table that gen/emit/template.c prints, and a function that does so. A mistake in the template is named with its
-# line, and nothing comes out then (exit code 1).
+# templates.awk: a file of templates/ as a C header. In comes a template: skeletons of kernels, a part each,
+# with holes (docs/design.md has the form). Out goes, for each part, a struct with a field for each hole, the
+# part as a table that gen/emit/template.c prints, and a function that does so. A mistake in the template is
+# named with its line, and nothing comes out then (exit code 1).
 
 function fail(text) {
     printf "%s:%d: error: %s\n", FILENAME, FNR, text > "/dev/stderr"
@@ -86,7 +86,7 @@ function part_text(    i, type, text) {
     text = text "    static const TemplatePiece pieces[] = {\n"
     for (i = 0; i < pieces; i++)
         text = text sprintf("        { %s, %d, %d, %s },\n", op_of[i], n_of[i], hole_of[i],
-            text_of[i] == "" ? "NULL" : quoted(text_of[i]))
+            quoted(text_of[i]))
     # A line break cannot stand in what awk quotes, so it is put behind.
     gsub(/<newline>"/, "\\n\"", text)
     text = text "    };\n    static const Template part = { \"" part "\", pieces, " pieces ", " \
@@ -118,7 +118,8 @@ function code(line,    indent, at, name, op) {
         }
         piece("TEMPLATE_HOLE", 0, hole(name), "")
         if (declared(name) && kind_of[number[part, name]] !~ /^text/)
-            fail("hole '" name "' cannot stand inside of a line: it is declared as '" kind_of[number[part, name]] "'")
+            fail("hole '" name "' cannot stand inside of a line: it is declared as '" \
+                kind_of[number[part, name]] "'")
     }
     piece(op, indent, 0, line "<newline>")
 }
@@ -184,5 +185,6 @@ END {
     gsub(/.*\/|\.CUH$/, "", guard)
     gsub(/[^A-Z0-9]/, "_", guard)
     printf "/* Made by templates/templates.awk from a file of templates/. */\n"
-    printf "#ifndef CELLC_TEMPLATE_%s\n#define CELLC_TEMPLATE_%s\n\n#include \"emit/template.h\"\n\n%s#endif\n", guard, guard, out
+    printf "#ifndef CELLC_TEMPLATE_%s\n#define CELLC_TEMPLATE_%s\n\n", guard, guard
+    printf "#include \"emit/template.h\"\n\n%s#endif\n", out
 }

@@ -451,6 +451,18 @@ void buf_f(Buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+void buf_put(Buf *b, int blanks, const char *text, size_t n)
+{
+    size_t before = blanks > 0 ? (size_t)blanks : 0;
+    if (b->dropped)
+        return;
+    buf_reserve(b, before + n);
+    memset(b->data + b->len, ' ', before);
+    memcpy(b->data + b->len + before, text, n);
+    b->len += before + n;
+    b->data[b->len] = 0;
+}
+
 /* indent counts levels of four spaces; an empty line stays empty. */
 void buf_line(Buf *b, const char *fmt, ...)
 {

@@ -42,6 +42,7 @@ typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; bool
 Buf buf_like(const Buf *b);                                       /* empty, as far in, dropped if b is */
 void buf_release(Buf *b);                                         /* empty again; its text is gone */
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
+void buf_put(Buf *b, int blanks, const char *text, size_t n); /* append so many blanks and n bytes */
 /* indent, append, newline */
 void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_json(Buf *b, const char *s, size_t len);                 /* a JSON string, with its quotes */

@@ -21,21 +21,14 @@ static bool holds(const Template *t, int hole, const void *frame)
     return text && *text;
 }
 
-static void indent(Buf *out, int columns)
-{
-    static const char blanks[] = "                                                                ";
-    for (const int most = sizeof blanks - 1; columns > 0; columns -= most)
-        buf_f(out, "%.*s", columns < most ? columns : most, blanks);
-}
-
 static void print_lines(Buf *out, int columns, const char *text)
 {
-    for (const char *end; *text; text = end) {
+    if (columns == 0)
+        buf_put(out, 0, text, strlen(text));
+    for (const char *end; columns && *text; text = end) {
         end = strchr(text, '\n');
         end = end ? end + 1 : text + strlen(text);
-        if (end - text > 1)
-            indent(out, columns);
-        buf_f(out, "%.*s", (int)(end - text), text);
+        buf_put(out, end - text > 1 ? columns : 0, text, (size_t)(end - text));
     }
 }
 
@@ -48,8 +41,8 @@ void template_print(Buf *out, const Template *t, const void *frame)
     for (int i = 0; i < t->npieces; i++) {
         const TemplatePiece *p = &t->pieces[i];
         switch (p->op) {
-        case TEMPLATE_LINE: indent(out, in + p->n); /* fall through */
-        case TEMPLATE_TEXT: buf_f(out, "%s", p->text ? p->text : ""); break;
+        case TEMPLATE_LINE: buf_put(out, in + p->n, p->text, strlen(p->text)); break;
+        case TEMPLATE_TEXT: buf_put(out, 0, p->text, strlen(p->text)); break;
         case TEMPLATE_HOLE:
         case TEMPLATE_LINES: {
             const char *text = text_of(t, p->hole, frame);
@@ -59,7 +52,7 @@ void template_print(Buf *out, const Template *t, const void *frame)
             if (p->op == TEMPLATE_LINES)
                 print_lines(out, in + p->n, text);
             else
-                buf_f(out, "%s", text);
+                buf_put(out, 0, text, strlen(text));
             break;
         }
         case TEMPLATE_IF: i = holds(t, p->hole, frame) ? i : p->n - 1; break;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The instances of the corpus, a line each: SPEC and the options of cellc. Every spec of specs/ in three types, with every value
-# of its options, under every schedule and every form of products, with lengths and in reverse, some of them packed; every construct of
+# of its options, under every schedule and every form of products, with lengths and in reverse, some of them packed, with slots,
+# or with lengths in reverse; every construct of
 # tests/constructs/ in two types, under two schedules and one form of products. Types, and the schedules of constructs, take
 # turns, so that each pair of values still occurs over the specs.
 set -u
@@ -46,6 +47,12 @@ for spec in specs/*.cell tests/constructs/*.cell; do
     specs/e79.cell | specs/e88.cell | specs/gated_delta.cell | specs/mingru.cell | specs/s5.cell | specs/conv4_silu.cell | \
         specs/layernorm.cell)
         echo "$spec --packed --dtype bf16"
+        ;;
+    esac
+    case $spec in                # of stores of sessions, and of padded sequences that are walked backwards
+    specs/e79.cell | specs/lstm.cell | specs/mingru.cell)
+        echo "$spec --slots --dtype bf16"
+        echo "$spec --lengths --reverse --dtype f32"
         ;;
     esac
 done

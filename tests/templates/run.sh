@@ -1,6 +1,6 @@
 #!/bin/bash
-# Skeletons of kernels (templates/): a part prints what its holes say, as far in as it should; a template with a
-# mistake is refused with its line; a hole without a value is an error of the compiler's. Every line of every
+# Skeletons of kernels (templates/): a part prints what its holes say, as far in as it should; a template with
+# a mistake is refused with its line; a hole without a value is an error of the compiler's. Every line of every
 # template stands, with its holes filled, in what cellc emits for tests/templates/instances, which are of the
 # corpus; and no hole is left there.
 set -u
@@ -48,8 +48,8 @@ refused "$wanted" < <(printf '%s' "$text")
 # ---- what is printed
 awk -f templates/templates.awk "$here/sample.cuh" >"$work/sample.h"
 # shellcheck disable=SC2086
-if ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags ${COVER:-} -Igen -I"$work" -o "$work/sample" \
-    "$here/sample.c" "$build/libcellc.a" -lm -ldl; then
+if ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags ${COVER:-} -Igen -I"$work" \
+    -o "$work/sample" "$here/sample.c" "$build/libcellc.a" -lm -ldl; then
     passed=$((passed + 1))
 else
     failed=$((failed + 1))
@@ -90,7 +90,8 @@ statements() {
 }
 statements "$work/all" | sort -u >"$work/statements"
 for template in templates/*.cuh; do
-    # The code of its parts, of which each line is searched for. cellc drops the mark of what may be unused.
+    # The code of its parts, of which each line is searched for. cellc drops the mark of what may
+    # be unused, mostly, and puts a long line's comment in front of it.
     awk '/^\$part / { part = 1; head = 1; next }
         !part { next }
         head { if (/\*\/ *$/) head = 0; next }
@@ -100,8 +101,9 @@ for template in templates/*.cuh; do
     [[ -s $work/lines ]]
     same "$template has code" 0 $?
     while IFS= read -r line; do
-        pattern=$(sed -E 's/\[\[maybe_unused\]\] //g; s/\$(\{[a-z0-9_]+\}|[a-z0-9_]+)/\x01/g; s/[][\\.*^$+?(){}|]/\\&/g; s/\x01/.*/g' <<<"$line")
-        grep -qE -m 1 "^$pattern\$" "$work/statements"
+        pattern=$(sed -E 's/\[\[maybe_unused\]\] /\x02/g; s/(.)  \/\/ .*/\1/; s/\$(\{[a-z0-9_]+\}|[a-z0-9_]+)/\x01/g
+            s/[][\\.*^$+?(){}|]/\\&/g; s/\x01/.*/g; s/\x02/(\\[\\[maybe_unused\\]\\] )?/g' <<<"$line")
+        grep -qE -m 1 "^$pattern( +//.*)?\$" "$work/statements"
         same "$template: a line that nothing emits: $line" 0 $?
     done <"$work/lines"
 done

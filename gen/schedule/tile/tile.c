@@ -12,6 +12,7 @@
 
 #include "plan/hints.h"
 #include "plan/split_sums.h"
+#include "templates/tile.h"
 #include "tile_kernel.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that
@@ -310,7 +311,7 @@ static void name_classes(Tile *t)
     }
 }
 
-static void print_wants(Tile *t, Buf *out)
+void tile_print_wants(Tile *t, Buf *out)
 {
     if (t->classes.len)
         buf_line(out, "// Which gradients are asked for: what only others need is left out.");
@@ -318,29 +319,33 @@ static void print_wants(Tile *t, Buf *out)
         buf_line(out, "const bool %s = every || args.ptr[%d];", t->classes.data[c].name, t->classes.data[c].ref);
 }
 
-/* The kernel's function. Where gradients are asked for, it is there twice: when all are, which is what training does, no
- * step has a branch, behind which the next sums would begin only when those before it have been added up. */
-static void print_function(Tile *t, int resident, const Buf *head, const Buf *item, Buf *out)
+/* That all gradients are asked for. */
+static const char *all_wanted(Tile *t)
 {
-    const Walk *w = t->w;
-    const char *bounds = tile_text(t, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
-    const char *kernel = tile_text(t, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
-    if (!t->classes.len) {
-        buf_f(out, "%s\n%s\n{\n%s%s}\n\n", bounds, kernel, head->data, item->data);
-        return;
-    }
-    buf_line(out, "template <bool every> static __device__ __forceinline__ void %s_of(const cell_kernel_args &args)", w->kernel);
-    buf_f(out, "{\n%s%s}\n\n%s\n%s\n{\n", head->data, item->data, bounds, kernel);
-    out->indent++;
     Buf all = { .arena = t->arena };
     for (int c = 0; c < t->classes.len; c++)
         buf_f(&all, "%sargs.ptr[%d]", c ? " && " : "", t->classes.data[c].ref);
-    buf_line(out, "if (%s)", all.data);
-    buf_line(out, "    %s_of<true>(args);", w->kernel);
-    buf_line(out, "else");
-    buf_line(out, "    %s_of<false>(args);", w->kernel);
-    out->indent--;
-    buf_f(out, "}\n\n");
+    return all.data;
+}
+
+/* The kernel's function, or, where gradients are asked for, what it chooses from, and that. */
+static void print_function(Tile *t, int resident, const Buf *body, Buf *out)
+{
+    const Walk *w = t->w;
+    Buf choice = { .arena = t->arena };
+    TileFunctionFrame f = { .kernel = w->kernel, .body = template_lines(body) };
+    f.threads = tile_number(t, w->threads);
+    f.resident = tile_number(t, resident);
+    if (t->classes.len) {
+        TileWantedFunctionFrame wanted = { .kernel = w->kernel, .body = f.body };
+        TileWantedChoiceFrame calls = { .kernel = w->kernel, .all = all_wanted(t) };
+        tile_wanted_function_frame(out, &wanted);
+        buf_line(out, "%s", "");
+        tile_wanted_choice_frame(&choice, &calls);
+        f.body = template_lines(&choice);
+    }
+    tile_function_frame(out, &f);
+    buf_line(out, "%s", "");
 }
 
 static Tile *tile_new(Walk *w)
@@ -470,27 +475,18 @@ static void print_kernel(Tile *t)
         t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
     tile_name_states(t);
     name_classes(t);
-    Buf head = { .arena = t->arena }, item = { .arena = t->arena, .indent = 1 };
-    Buf body = { .arena = t->arena, .indent = 2 };
-    (w->dir == FORWARD ? tile_print_forward : tile_print_backward)(t, &body);
+    Buf body = { .arena = t->arena };
+    const char *walk = tile_lines(t, w->dir == FORWARD ? tile_print_forward : tile_print_backward);
     if (t->refused)
         return;
     for (int k = 0; k < t->fetches.len; k++) {
         Fetch *f = &t->fetches.data[k];
         f->single = w->dir == BACKWARD && t->defer && f->timed && !f->stepped;
     }
-    tile_print_item_head(t, &item);
-    buf_f(&item, "%s", body.data);
-    buf_line(&item, "%s", tile_all_meet(t));
-    item.indent--;
-    buf_line(&item, "}");
     w->threads = tile_threads(&t->lay) + 32 * t->makers;
-    head.indent = 1;
-    tile_print_head(t, &head);
-    print_wants(t, &head);
-    tile_print_carves(t, &head);
+    tile_print_around(t, walk, &body);
     w->cuda = (Buf){ .arena = t->arena };
-    print_function(t, tile_resident(t, tile_threads(&t->lay), w->smem), &head, &item, &w->cuda);
+    print_function(t, tile_resident(t, tile_threads(&t->lay), w->smem), &body, &w->cuda);
 }
 
 static bool keeps_narrow(const Tile *t)

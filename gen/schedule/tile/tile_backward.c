@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/mutate.h"
+#include "templates/tile.h"
 #include "tile_kernel.h"
 
 /* Moves the thread's elements to (or from) the slot of the state's array in shared memory, as wide as they
@@ -33,71 +34,54 @@ static void move_kept(Tile *t, const StateInfo *s, const char *array, const char
                           ? tile_text(t, "%s[(e * %d + i) / %d][(e * %d + i) %% %d]", s->name, wide, t->lay.rc,
                                       wide, t->lay.rc)
                           : tile_text(t, "%s[e * %d + i]", s->name, wide);
-    buf_line(out, "CELL_UNROLL");
-    buf_line(out, "for (int e = 0; e < %d; e++) {", e / wide);
-    out->indent++;
-    buf_line(out, "%s some[%d];", t->real, wide);
-    if (load)
-        buf_line(out, "cell_load_vec<%d>(some, %s);", wide, at);
-    buf_line(out, "CELL_UNROLL");
-    buf_line(out, "for (int i = 0; i < %d; i++)", wide);
-    buf_line(out, "    %s = %s;", load ? own : "some[i]", load ? "some[i]" : own);
-    if (!load)
-        buf_line(out, "cell_store_vec<%d>(%s, some);", wide, at);
-    out->indent--;
-    buf_line(out, "}");
+    TileKeptVectorsFrame f = { .real = t->real, .load = load, .at = at, .own = own };
+    f.vectors = tile_number(t, e / wide);
+    f.wide = tile_number(t, wide);
+    tile_kept_vectors_frame(out, &f);
 }
 
-/* One step after the other of a chunk, from the states before it. */
+/* The state before the step goes to where it is kept, or comes from there. */
+static void keep_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    move_kept(t, s, s->kept, "s", false, out);
+}
+
+static void take_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    move_kept(t, s, s->kept, "s", true, out);
+}
+
+/* One step after the other of a chunk. */
 static void print_replayed_steps(Tile *t, Buf *out)
 {
-    buf_line(out, "for (int s = 0; s < steps; s++) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = t0 + s;");
-    Buf step = { .arena = t->arena, .indent = out->indent };
+    Buf step = { .arena = t->arena };
     tile_print_step(t->replay, &step, &step);
-    tile_print_place(t, out);
-    for (int k = 0; k < t->states.len && !t->undoes; k++) {
-        const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, "s", false, out);
-    }
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        tile_copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
-    out->indent--;
-    buf_line(out, "}");
+    TileReplayStepsFrame f = { .place = tile_lines(t, tile_print_place), .step = template_lines(&step) };
+    f.keeps = t->undoes ? "" : tile_of_states(t, keep_state);
+    f.copies = tile_step_copies(t);
+    tile_replay_steps_frame(out, &f);
 }
 
-/* From the segment's checkpoint through its steps, keeping the state before each. Where steps are undone, only what is
- * behind the last one is not known: it is where the next segment starts, and only the last one has none behind it. */
+static void print_start(Tile *t, const StateInfo *s, Buf *out)
+{
+    buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
+    move_kept(t, s, s->start, NULL, true, out);
+}
+
+static void print_after(Tile *t, const StateInfo *s, Buf *out)
+{
+    buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->after));
+    tile_copy_state(t, s, out, s->after, s->name);
+}
+
 static void print_replay(Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
-        move_kept(t, s, s->start, NULL, true, out);
-    }
-    buf_line(out, "cell_barrier();");
-    if (tile_has_single(t))
-        buf_line(out, "fetch_behind(chunk);");
-    buf_line(out, t->undoes ? "if (chunk > 0) {" : "if (chunk > 0)");
-    if (t->undoes)
-        buf_line(out, "    fetch_start(chunk);");
-    buf_line(out, "    fetch(chunk - 1);");
-    if (t->undoes)
-        buf_line(out, "}");
-    if (t->undoes)
-        buf_line(out, "if (chunk == chunks - 1)");
-    out->indent += t->undoes;
-    print_replayed_steps(t, out);
-    out->indent -= t->undoes;
-    if (t->replay->barriers)
-        buf_line(out, "cell_barrier();");     /* the way back writes where the replay's last step read */
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->after));
-        tile_copy_state(t, s, out, s->after, s->name);
-    }
+    TileReplayFrame f = { .starts = tile_of_states(t, print_start), .single = tile_has_single(t) };
+    f.undoes = t->undoes;
+    f.steps = tile_lines(t, print_replayed_steps);
+    f.meets = t->replay->barriers;
+    f.afters = tile_of_states(t, print_after);
+    tile_replay_frame(out, &f);
 }
 
 /* Where the state before step s of the chunk lies: a replayed state takes the place of one that has just been walked back,
@@ -107,9 +91,20 @@ static const char *kept_place(Tile *t)
     return mutate("unturned") ? "s" : tile_text(t, "(turned ? %d - s : s)", t->K - 1);
 }
 
-static void print_turned(Buf *out)
+static void print_turned(Tile *t, Buf *out)
 {
-    buf_line(out, "const bool turned = (chunks - chunk) %% 2 == 0;");
+    (void)t;
+    tile_turned_frame(out, &(TileTurnedFrame){ 0 });
+}
+
+static void keep_turned(Tile *t, const StateInfo *s, Buf *out)
+{
+    move_kept(t, s, s->kept, kept_place(t), false, out);
+}
+
+static void take_turned(Tile *t, const StateInfo *s, Buf *out)
+{
+    move_kept(t, s, s->kept, kept_place(t), true, out);
 }
 
 /* The states that the chunk's replay starts from, from memory into registers. */
@@ -128,15 +123,11 @@ static void load_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
         tile_each_element(t, s, out, tile_text(t, "%s = *(%s);", tile_state_var(t, s, s->ahead), from));
         return;
     }
+    TileLoadVectorsFrame f = { .real = t->real, .from = from, .to = tile_own_row(t, s, s->ahead) };
+    f.cols = tile_number(t, t->lay.rc);
+    f.wide = tile_number(t, wide);
     tile_open(t, out, tile_has_rows(s), false);
-    buf_line(out, "CELL_UNROLL");
-    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
-    buf_line(out, "    %s some[%d];", t->real, wide);
-    buf_line(out, "    cell_load_vec<%d>(some, %s);", wide, from);
-    buf_line(out, "    CELL_UNROLL");
-    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
-    buf_line(out, "        %s%s[c + i] = some[i];", s->ahead, tile_has_rows(s) ? "[r]" : "");
-    buf_line(out, "}");
+    tile_load_vectors_frame(out, &f);
     tile_close(out, tile_has_rows(s), false);
 }
 
@@ -155,18 +146,19 @@ static void prefetch_start(Tile *t, const StateInfo *s, const char *chunk, Buf *
     const char *from = tile_by_thread(t, s) ? tile_own_checkpoint(t, s, number)
                                        : tile_text(t, "%s + ((%s) * (%s) + %s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), number,
                                                    tile_state_size(t, s), tile_place_in_state(t, s, false));
-    buf_line(out, "for (int x = cell_thread() * %d; x < %" PRId64 "; x += %d)", line, n, threads * line);
-    buf_line(out, "    cell_prefetch(%s + x);", from);
+    TilePrefetchFrame f = { .line = tile_number(t, line), .elements = tile_number(t, n), .from = from };
+    f.step = tile_number(t, threads * line);
+    tile_prefetch_frame(out, &f);
 }
 
-static void load_starts(Tile *t, const char *chunk, Buf *out)
+static const char *starts_of(Tile *t, const char *chunk)
 {
-    buf_line(out, "if (%s >= 0) {", chunk);
-    out->indent++;
+    Buf loads = { .arena = t->arena }, text = loads;
     for (int k = 0; k < t->states.len; k++)
-        load_start(t, &t->states.data[k], chunk, out);
-    out->indent--;
-    buf_line(out, "}");
+        load_start(t, &t->states.data[k], chunk, &loads);
+    TileStartsFrame f = { .chunk = chunk, .loads = template_lines(&loads) };
+    tile_starts_frame(&text, &f);
+    return template_lines(&text);
 }
 
 /* What is printed next reads and writes the states of the replay, or again those of the way back. */
@@ -180,96 +172,85 @@ static void swap_names(Tile *t)
     }
 }
 
+static void declare_name(Tile *t, const StateInfo *s, Buf *out)
+{
+    buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
+}
+
 static void print_replay_ahead(Tile *t, Buf *out)
 {
+    Buf step = { .arena = t->arena }, head = step;
     swap_names(t);
-    for (int k = 0; k < t->states.len; k++)
-        buf_line(out, "%s %s;", t->real, tile_state_decl(t, &t->states.data[k], t->states.data[k].name));
-    buf_line(out, "// Step s of a chunk, whose state before it is kept for the way back.");
-    buf_line(out, "auto replay = [&](int64_t chunk, int s) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = chunk * %d + s;", t->K);
-    buf_line(out, "const int third = (int)((uint32_t)(chunk + 3) %% 3u) * %d;", t->K);
-    print_turned(out);
-    Buf step = { .arena = t->arena, .indent = out->indent }, head = step;
+    TileReplayAheadFrame f = { .states = tile_of_states(t, declare_name), .interval = tile_number(t, t->K) };
+    f.turned = tile_lines(t, print_turned);
     tile_print_step(t->replay, &head, &step);
-    tile_print_place(t, out);
-    buf_f(out, "%s", head.data ? head.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        move_kept(t, &t->states.data[k], t->states.data[k].kept, kept_place(t), false, out);
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        tile_copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
-    out->indent--;
-    buf_line(out, "};");
+    f.place = tile_lines(t, tile_print_place);
+    f.head = template_lines(&head);
+    f.keeps = tile_of_states(t, keep_turned);
+    f.step = template_lines(&step);
+    f.copies = tile_step_copies(t);
+    tile_replay_ahead_frame(out, &f);
     swap_names(t);
 }
 
-/* Behind the steps back through a chunk: what is left of the replay of the one before, which only a short chunk leaves, and
- * the checkpoint of the next replay, which arrives while what stands behind the chunk is computed. */
+static void take_replayed(Tile *t, const StateInfo *s, Buf *out)
+{
+    tile_copy_state(t, s, out, s->after, s->ahead);
+}
+
 static void print_next_replay(Tile *t, Buf *out)
 {
-    buf_line(out, "for (int s = steps; s < before; s++)%s", mutate("lost-replay") ? " if (steps == 0)" : "");
-    buf_line(out, "    replay(chunk - 1, s);");
-    buf_line(out, "if (chunk == chunks) {");
-    out->indent++;
-    for (int k = 0; k < t->states.len; k++)
-        tile_copy_state(t, &t->states.data[k], out, t->states.data[k].after, t->states.data[k].ahead);
-    out->indent--;
-    buf_line(out, "}");
-    load_starts(t, "chunk - 2", out);
+    TileNextReplayFrame f = { .lost = mutate("lost-replay") ? " if (steps == 0)" : "" };
+    f.copies = tile_of_states(t, take_replayed);
+    f.starts = starts_of(t, "chunk - 2");
+    tile_next_replay_frame(out, &f);
+}
+
+static void go_back(Tile *t, const StateInfo *s, Buf *out)
+{
+    tile_copy_state(t, s, out, s->adj, s->prev);
+    tile_copy_state(t, s, out, s->after, s->name);
+}
+
+static void print_back_rows(Tile *t, Buf *out)
+{
+    tile_print_rows(t, "t0 + steps - 1", out);
+}
+
+static void print_back_unroll(Tile *t, Buf *out)
+{
+    tile_print_unroll(t, t->adjoint, out);
+}
+
+static void print_back_move(Tile *t, Buf *out)
+{
+    tile_move_rows(t, false, out);
+}
+
+static void print_undo(Tile *t, Buf *out)
+{
+    tile_print_undo(t->replay, out);
 }
 
 static void print_back(Tile *t, Buf *out)
 {
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 }, head = step;
+    Buf step = { .arena = t->arena }, head = step;
     tile_print_step(t->adjoint, t->ahead ? &head : &step, &step);
-    bool late = t->adjoint->late.data != NULL;
-    tile_print_rows(t, "t0 + steps - 1", out);
-    if (late) {
-        buf_line(out, "// What other warps finish for the caller only is written one step late.");
-        buf_line(out, "auto late = [&](int s) {");
-        out->indent++;
-        buf_line(out, "const int64_t t = t0 + s;");
-        tile_print_place(t, out);
-        buf_f(out, "%s", t->adjoint->late.data);
-        out->indent--;
-        buf_line(out, "};");
-    }
-    tile_print_unroll(t, t->adjoint, out);
-    buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = t0 + s;");
-    tile_print_place(t, out);
-    buf_f(out, "%s", head.data ? head.data : "");
-    for (int k = 0; k < t->states.len && !t->undoes; k++) {
-        const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, t->ahead ? kept_place(t) : "s", true, out);
-    }
-    if (t->undoes)
-        tile_print_undo(t->replay, out);
-    if (t->ahead)
-        buf_line(out, "replay(chunk - 1, steps - 1 - s);");
-    if (!t->undoes && !t->ahead) {
-        buf_line(out, "if (s == steps - 1 && chunk > 0)");
-        buf_line(out, "    fetch_start(chunk - 1);");
-    }
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        tile_copy_state(t, s, out, s->adj, s->prev);
-        tile_copy_state(t, s, out, s->after, s->name);
-    }
-    tile_move_rows(t, false, out);
-    out->indent--;
-    buf_line(out, "}");
-    if (late) {
-        buf_line(out, "%s", tile_all_meet(t));
-        buf_line(out, "late(0);");
-    }
-    if (t->ahead)
-        print_next_replay(t, out);
-    tile_end_chunk(t->adjoint, out);
+    TileBackFrame f = { .rows = tile_lines(t, print_back_rows),
+                        .late = t->adjoint->late.data,
+                        .ahead = t->ahead };
+    f.place = tile_lines(t, tile_print_place);
+    f.unroll = tile_lines(t, print_back_unroll);
+    f.head = template_lines(&head);
+    f.states = t->undoes ? tile_lines(t, print_undo) : tile_of_states(t, t->ahead ? take_turned : take_state);
+    f.fetch_start = !t->undoes && !t->ahead;
+    f.step = template_lines(&step);
+    f.copies = tile_of_states(t, go_back);
+    f.move = tile_lines(t, print_back_move);
+    f.meet = tile_all_meet(t);
+    f.next = t->ahead ? tile_lines(t, print_next_replay) : "";
+    f.end_chunk = tile_end_chunk(t->adjoint);
+    tile_back_frame(out, &f);
 }
 
 /* Is the adjoint of the initial state passed on to params? They read it from a buffer of its own. */
@@ -297,66 +278,51 @@ static void print_adjoints_of_initial(Tile *t, Buf *out)
     }
 }
 
-/* Begins one chunk behind the last one, of which nothing is walked back: the last one is replayed. Then a step back stands
- * beside a step of the replay of the chunk before, on which it does not depend. (Beside chunk 0, what nobody reads.) */
-static void print_backward_ahead(Tile *t, Buf *out)
+static void declare_states(Tile *t, const StateInfo *s, Buf *out)
 {
-    print_replay_ahead(t, out);
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        buf_line(out, "%s %s, %s;", t->real, tile_state_decl(t, s, s->name), tile_state_decl(t, s, s->after));
-    }
-    load_starts(t, "chunks - 1", out);
-    buf_line(out, "if (chunks > 0)");
-    buf_line(out, "    fetch(chunks - 1);");
-    buf_line(out, "for (int64_t chunk = chunks; chunk >= 0; chunk--) {");
-    out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d, left = T - t0;", t->K);
-    buf_line(out, "const int steps = left < 0 ? 0 : left < %d ? (int)left : %d, third = (int)((uint32_t)chunk %% 3u) * %d;", t->K, t->K, t->K);
-    buf_line(out, "const int before = chunk == 0 ? 0 : left < 0 ? %d + (int)left : %d;", t->K, t->K);
-    print_turned(out);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    buf_line(out, "cell_barrier();");
-    if (tile_has_single(t))
-        buf_line(out, "fetch_behind(chunk);");
-    buf_line(out, "if (chunk > 1) {");
-    out->indent++;
-    buf_line(out, "fetch(chunk - 2);");
+    buf_line(out, "%s %s, %s;", t->real, tile_state_decl(t, s, s->name), tile_state_decl(t, s, s->after));
+}
+
+static void prefetch_next(Tile *t, const StateInfo *s, Buf *out)
+{
+    prefetch_start(t, s, "chunk - 2", out);
+}
+
+/* The adjoint of the final state. */
+static void print_adjoint(Tile *t, const StateInfo *s, Buf *out)
+{
+    const char *from = tile_pointer(t, REF_DFINAL, s->tensor);
+    buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->adj));
+    tile_each_element(t, s, out,
+                      tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", tile_state_var(t, s, s->adj), from,
+                                from, tile_state_size(t, s), tile_state_place(t, s)));
+}
+
+static void print_backward_ahead(Tile *t, const char *adjoints, Buf *out)
+{
+    TileBackwardAheadFrame f = { .adjoints = adjoints, .replay = tile_lines(t, print_replay_ahead) };
+    f.states = tile_of_states(t, declare_states);
+    f.starts = starts_of(t, "chunks - 1");
+    f.interval = tile_number(t, t->K);
+    f.turned = tile_lines(t, print_turned);
+    f.single = tile_has_single(t);
     /* Where steps are joined, it was one percent slower. */
-    for (int k = 0; k < t->states.len && !tile_step_joins(t, t->adjoint); k++)
-        prefetch_start(t, &t->states.data[k], "chunk - 2", out);
-    out->indent--;
-    buf_line(out, "}");
-    print_back(t, out);
-    out->indent--;
-    buf_line(out, "}");
+    f.prefetch = tile_step_joins(t, t->adjoint) ? "" : tile_of_states(t, prefetch_next);
+    f.back = tile_lines(t, print_back);
+    f.initial = tile_lines(t, print_adjoints_of_initial);
+    tile_backward_ahead_frame(out, &f);
 }
 
 void tile_print_backward(Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        const char *from = tile_pointer(t, REF_DFINAL, s->tensor);
-        buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->adj));
-        tile_each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", tile_state_var(t, s, s->adj),
-                                               from, from, tile_state_size(t, s), tile_state_place(t, s)));
-    }
+    const char *adjoints = tile_of_states(t, print_adjoint);
     if (t->ahead) {
-        print_backward_ahead(t, out);
-        print_adjoints_of_initial(t, out);
+        print_backward_ahead(t, adjoints, out);
         return;
     }
-    buf_line(out, "if (chunks > 0) {");
-    buf_line(out, "    fetch_start(chunks - 1);");
-    buf_line(out, "    fetch(chunks - 1);");
-    buf_line(out, "}");
-    buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
-    out->indent++;
-    tile_print_chunk(t, out);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    print_replay(t, out);
-    print_back(t, out);
-    out->indent--;
-    buf_line(out, "}");
-    print_adjoints_of_initial(t, out);
+    TileBackwardFrame f = { .adjoints = adjoints, .chunk = tile_lines(t, tile_print_chunk) };
+    f.replay = tile_lines(t, print_replay);
+    f.back = tile_lines(t, print_back);
+    f.initial = tile_lines(t, print_adjoints_of_initial);
+    tile_backward_frame(out, &f);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "templates/tile.h"
 #include "tile_kernel.h"
 
 /* The states before a step that backward starts from. */
@@ -21,160 +22,132 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
-/* Only those who walk do what stands in between. */
-static void open_walkers(const Tile *t, Buf *out)
-{
-    if (t->makers)
-        buf_line(out, "if (!makes) {");
-    out->indent += t->makers > 0;
-}
-
-static void close_walkers(const Tile *t, Buf *out)
-{
-    out->indent -= t->makers > 0;
-    if (t->makers)
-        buf_line(out, "}");
-}
-
-/* The elements of a thread, by vectors of `wide`, from `at` on. */
+/* The elements of a thread, by vectors of `wide`. */
 static void print_row_vectors(Tile *t, const StateInfo *s, const char *load, int wide, Buf *out)
 {
+    TileLoadVectorsFrame f = { .real = t->real, .from = load };
+    f.cols = tile_number(t, t->lay.rc);
+    f.wide = tile_number(t, wide);
+    f.to = tile_own_row(t, s, s->name);
     tile_open(t, out, tile_has_rows(s), false);
-    buf_line(out, "CELL_UNROLL");
-    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
-    buf_line(out, "    %s some[%d];", t->real, wide);
-    buf_line(out, "    cell_load_vec<%d>(some, %s);", wide, load);
-    buf_line(out, "    CELL_UNROLL");
-    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
-    buf_line(out, "        %s%s[c + i] = some[i];", s->name, tile_has_rows(s) ? "[r]" : "");
-    buf_line(out, "}");
+    tile_load_vectors_frame(out, &f);
     tile_close(out, tile_has_rows(s), false);
 }
 
-/* From the row that the call names. What the row is of is asked once, so that all loads of a thread are
- * under way at once. */
+/* Loads from a row. */
+static const char *row_loads(Tile *t, const StateInfo *s, const char *from, const char *at)
+{
+    Buf text = { .arena = t->arena };
+    int wide = tile_state_run(t, s);
+    if (wide > 1 && !tile_owned(t, tile_has_rows(s), tile_has_cols(s)))
+        print_row_vectors(t, s, tile_text(t, "%s + (%s)", from, at), wide, &text);
+    else
+        tile_each_element(t, s, &text,
+                          tile_text(t, "%s = cell_load<%s>(%s + (%s));", tile_state_var(t, s, s->name),
+                                    t->real, from, at));
+    return template_lines(&text);
+}
+
+/* From the row that the call names. */
 static void print_row_state(Tile *t, const StateInfo *s, const char *initial, Buf *out)
 {
-    const char *row = tile_unique(t, tile_text(t, "%s_row", s->name));
-    const char *at = tile_text(t, "%s + %s", row, tile_state_place(t, s));
-    const char *value = tile_initial_value(t, s), *var = tile_state_var(t, s, s->name);
-    int wide = tile_state_run(t, s);
-    bool whole = wide > 1 && !tile_owned(t, tile_has_rows(s), tile_has_cols(s));
-    bool narrow = strcmp(t->real, "float") == 0;
-    buf_line(out, "const int64_t %s = cell_slot_read(args, b) * (%s);", row, tile_state_size(t, s));
-    buf_line(out, "if (!%s) {", initial);
-    out->indent++;
-    tile_each_element(t, s, out, tile_text(t, "%s = %s;", var, value));
-    for (int half = !narrow; half < 2; half++) {
-        const char *from = half ? initial : tile_text(t, "((const cell_bf16 *)%s)", initial);
-        out->indent--;
-        buf_line(out, half ? "} else {" : "} else if (args.flags & CELL_KERNEL_BF16_STATES) {");
-        out->indent++;
-        if (whole)
-            print_row_vectors(t, s, tile_text(t, "%s + (%s)", from, at), wide, out);
-        else
-            tile_each_element(t, s, out,
-                              tile_text(t, "%s = cell_load<%s>(%s + (%s));", var, t->real, from, at));
-    }
-    out->indent--;
-    buf_line(out, "}");
+    TileSlotReadFrame f = { .row = tile_unique(t, tile_text(t, "%s_row", s->name)), .initial = initial };
+    const char *at = tile_text(t, "%s + %s", f.row, tile_state_place(t, s));
+    Buf learned = { .arena = t->arena };
+    tile_each_element(t, s, &learned,
+                      tile_text(t, "%s = %s;", tile_state_var(t, s, s->name), tile_initial_value(t, s)));
+    f.size = tile_state_size(t, s);
+    f.learned = template_lines(&learned);
+    if (strcmp(t->real, "float") == 0)
+        f.halves = row_loads(t, s, tile_text(t, "((const cell_bf16 *)%s)", initial), at);
+    f.loads = row_loads(t, s, initial, at);
+    tile_slot_read_frame(out, &f);
+}
+
+/* What only the threads do that walk. */
+static void print_walkers(const Tile *t, const Buf *body, Buf *out)
+{
+    TileWalkersFrame f = { .makers = t->makers, .body = template_lines(body) };
+    tile_walkers_frame(out, &f);
 }
 
 static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
 {
+    Buf body = { .arena = t->arena };
     const char *initial = tile_pointer(t, REF_TENSOR, s->tensor);
     buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
-    open_walkers(t, out);
-    if (t->m->c->slots) {
-        print_row_state(t, s, initial, out);
-        close_walkers(t, out);
-        return;
-    }
-    tile_each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", tile_state_var(t, s, s->name),
-                                           initial, initial, tile_state_size(t, s), tile_state_place(t, s),
-                                           tile_initial_value(t, s)));
-    close_walkers(t, out);
+    if (t->m->c->slots)
+        print_row_state(t, s, initial, &body);
+    else
+        tile_each_element(t, s, &body,
+                          tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", tile_state_var(t, s, s->name),
+                                    initial, initial, tile_state_size(t, s), tile_state_place(t, s),
+                                    tile_initial_value(t, s)));
+    print_walkers(t, &body, out);
 }
 
-/* Joined steps of two segments are a loop for each: a checkpoint between two steps would keep them apart. */
 bool tile_has_segments(const Tile *t)
 {
     return t->joined && t->F > t->K && t->K % 2 == 0;
 }
 
-static void open_segment(Tile *t, Buf *out)
+/* Where checkpoints are stored, and the number of the one that is. */
+typedef enum { OF_CHUNK, OF_SEGMENT, OF_STEP } CheckpointPlace;
+
+static const char *checkpoint_at(Tile *t, CheckpointPlace place)
 {
-    buf_line(out, "for (int first = 0; first < steps; first += %d) {", t->K);
-    out->indent++;
-    print_checkpoint(t, tile_text(t, "(2 * chunk + first / %d)", t->K), out);
-    buf_line(out, "const int left = steps - first, end = first + (left < %d ? left : %d);", t->K, t->K);
+    Buf text = { .arena = t->arena };
+    const char *number = place == OF_CHUNK     ? "chunk"
+                         : place == OF_SEGMENT ? tile_text(t, "(2 * chunk + first / %d)", t->K)
+                                               : tile_text(t, "(t / %d)", t->K);
+    print_checkpoint(t, number, &text);
+    return template_lines(&text);
 }
 
-/* The steps of a chunk. */
-static void print_forward_steps(Tile *t, Buf *out)
+static void print_move(Tile *t, Buf *out)
 {
-    bool segments = tile_has_segments(t);
-    if (t->F == t->K)
-        print_checkpoint(t, "chunk", out);
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 + segments };
-    tile_print_step(t->forward, &step, &step);
-    tile_print_rows(t, "t0", out);
-    buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
-    if (segments)
-        open_segment(t, out);
-    t->joined = tile_print_unroll(t, t->forward, out);
-    buf_line(out, segments ? "for (int s = first; s < end; s++) {" : "for (int s = 0; s < steps; s++) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = t0 + s;");
-    tile_print_place(t, out);
-    if (t->F != t->K && !segments) {
-        buf_line(out, "if (s == 0 || s == %d) {", t->K);
-        out->indent++;
-        print_checkpoint(t, tile_text(t, "(t / %d)", t->K), out);
-        out->indent--;
-        buf_line(out, "}");
-    }
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        tile_copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
     tile_move_rows(t, true, out);
-    for (int k = 0; k < 1 + segments; k++) {
-        out->indent--;
-        buf_line(out, "}");
-    }
+}
+
+/* The loop over the steps of a chunk, or of a segment. */
+static const char *forward_loop(Tile *t, bool segments, const Buf *step)
+{
+    Buf unroll = { .arena = t->arena }, text = unroll;
+    TileForwardLoopFrame f = { .first = segments ? "first" : "0", .behind = segments ? "end" : "steps" };
+    t->joined = tile_print_unroll(t, t->forward, &unroll);
+    f.unroll = template_lines(&unroll);
+    f.place = tile_lines(t, tile_print_place);
+    f.interval = tile_number(t, t->K);
+    f.checkpoint = t->F != t->K && !segments ? checkpoint_at(t, OF_STEP) : NULL;
+    f.step = template_lines(step);
+    f.copies = tile_step_copies(t);
+    f.move = tile_lines(t, print_move);
+    tile_forward_loop_frame(&text, &f);
+    return template_lines(&text);
+}
+
+static void print_forward_rows(Tile *t, Buf *out)
+{
+    tile_print_rows(t, "t0", out);
+}
+
+static void print_sums(Tile *t, Buf *out)
+{
     tile_print_last_sums(t->forward, "steps", out);
 }
 
-/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each
- * chunk, once before the first one. */
-static void print_makers_chunk(Tile *t, Buf *out)
+static void print_forward_steps(Tile *t, Buf *out)
 {
-    buf_line(out, "if (makes) {");
-    buf_line(out, "    if (chunk + 2 < chunks)");
-    buf_line(out, "        fetch_rows(chunk + 2);");
-    buf_line(out, "    if (chunk + 1 < chunks)");
-    buf_line(out, "        make_rows(chunk + 1);");
-    buf_line(out, "} else {");
-    out->indent++;
-    buf_line(out, "if (chunk + 1 < chunks)");
-    buf_line(out, "    fetch(chunk + 1);");
-    buf_line(out, "if (chunk >= 0) {");
-    out->indent++;
-    print_forward_steps(t, out);
-    t->made = (Buf){ .arena = t->arena, .indent = 3 };
-    tile_print_made(t, &t->made);
-    for (int k = 0; k < 2; k++) {
-        out->indent--;
-        buf_line(out, "}");
-    }
-    const char *behind = t->forward->behind.data;
-    if (!behind)
-        return;
-    if (!mutate("missing-exchange"))
-        buf_line(out, "cell_barrier();");
-    buf_line(out, "if (!makes && chunk >= 0) {");
-    buf_f(out, "%s", behind);
-    buf_line(out, "}");
+    Buf step = { .arena = t->arena };
+    TileForwardStepsFrame f = { .segments = tile_has_segments(t), .interval = tile_number(t, t->K) };
+    f.checkpoint = t->F == t->K ? checkpoint_at(t, OF_CHUNK) : "";
+    tile_print_step(t->forward, &step, &step);
+    f.rows = tile_lines(t, print_forward_rows);
+    f.last_sums = template_lines(&t->forward->last_sums);
+    f.segment = f.segments ? checkpoint_at(t, OF_SEGMENT) : "";
+    f.loop = forward_loop(t, f.segments, &step);
+    f.sums = tile_lines(t, print_sums);
+    tile_forward_steps_frame(out, &f);
 }
 
 /* To the row that the call names. */
@@ -185,49 +158,46 @@ static void print_row_store(Tile *t, const StateInfo *s, const char *to, Buf *ou
         tile_store_state(t, s, out, to, base);
         return;
     }
-    buf_line(out, "if (args.flags & CELL_KERNEL_BF16_STATES) {");
-    out->indent++;
+    Buf halves = { .arena = t->arena }, stores = halves;
     t->stores_halves = true;
-    tile_store_state(t, s, out, tile_text(t, "((cell_bf16 *)%s)", to), base);
+    tile_store_state(t, s, &halves, tile_text(t, "((cell_bf16 *)%s)", to), base);
     t->stores_halves = false;
-    out->indent--;
-    buf_line(out, "} else {");
-    out->indent++;
-    tile_store_state(t, s, out, to, base);
-    out->indent--;
-    buf_line(out, "}");
+    tile_store_state(t, s, &stores, to, base);
+    TileSlotWriteFrame f = { .halves = template_lines(&halves), .stores = template_lines(&stores) };
+    tile_slot_write_frame(out, &f);
+}
+
+static void print_last_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    const char *to = tile_pointer(t, REF_FINAL, s->tensor);
+    if (t->m->c->slots)
+        print_row_store(t, s, to, out);
+    else
+        tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
+}
+
+static void print_last(Tile *t, Buf *out)
+{
+    Buf body = { .arena = t->arena };
+    for (int k = 0; k < t->states.len; k++)
+        print_last_state(t, &t->states.data[k], &body);
+    print_walkers(t, &body, out);
 }
 
 void tile_print_forward(Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++)
-        print_initial_state(t, &t->states.data[k], out);
-    buf_line(out, t->makers ? "if (makes && chunks > 0)" : "if (chunks > 0)");
-    buf_line(out, t->makers ? "    fetch_rows(0);" : "    fetch(0);");
-    buf_line(out, "for (int64_t chunk = %d; chunk < chunks; chunk++) {", t->makers ? -1 : 0);
-    out->indent++;
-    tile_print_chunk(t, out);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    if (!t->makers || !mutate("missing-meeting"))
-        buf_line(out, "cell_barrier();");
+    TileForwardFrame f = { .makers = t->makers, .meets = !t->makers || !mutate("missing-meeting") };
+    f.states = tile_of_states(t, print_initial_state);
+    f.chunk = tile_lines(t, tile_print_chunk);
+    f.steps = tile_lines(t, print_forward_steps);
     if (t->makers) {
-        print_makers_chunk(t, out);
+        t->made = (Buf){ .arena = t->arena };
+        tile_print_made(t, &t->made);
+        f.behind = t->forward->behind.data;
+        f.behind_meets = !mutate("missing-exchange");
     } else {
-        buf_line(out, "if (chunk + 1 < chunks)");
-        buf_line(out, "    fetch(chunk + 1);");
-        print_forward_steps(t, out);
-        tile_end_chunk(t->forward, out);
+        f.end_chunk = tile_end_chunk(t->forward);
     }
-    out->indent--;
-    buf_line(out, "}");
-    open_walkers(t, out);
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        const char *to = tile_pointer(t, REF_FINAL, s->tensor);
-        if (t->m->c->slots)
-            print_row_store(t, s, to, out);
-        else
-            tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
-    }
-    close_walkers(t, out);
+    f.last = tile_lines(t, print_last);
+    tile_forward_frame(out, &f);
 }

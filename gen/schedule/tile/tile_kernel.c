@@ -4,7 +4,28 @@
 
 #include "base/mutate.h"
 #include "emit/emit.h"
+#include "templates/tile.h"
 #include "tile_kernel.h"
+
+const char *tile_number(Tile *t, int64_t n)
+{
+    return tile_text(t, "%" PRId64, n);
+}
+
+const char *tile_lines(Tile *t, void (*print)(Tile *t, Buf *out))
+{
+    Buf text = { .arena = t->arena };
+    print(t, &text);
+    return template_lines(&text);
+}
+
+const char *tile_of_states(Tile *t, void (*print)(Tile *t, const StateInfo *s, Buf *out))
+{
+    Buf text = { .arena = t->arena };
+    for (int k = 0; k < t->states.len; k++)
+        print(t, &t->states.data[k], &text);
+    return template_lines(&text);
+}
 
 bool tile_has_rows(const StateInfo *s)
 {
@@ -24,6 +45,11 @@ static Step *any_step(Tile *t)
 const char *tile_state_var(Tile *t, const StateInfo *s, const char *name)
 {
     return tile_text(t, "%s%s%s", name, tile_has_rows(s) ? "[r]" : "", tile_has_cols(s) ? "[c]" : "");
+}
+
+const char *tile_own_row(Tile *t, const StateInfo *s, const char *name)
+{
+    return tile_text(t, "%s%s", name, tile_has_rows(s) ? "[r]" : "");
 }
 
 const char *tile_state_decl(Tile *t, const StateInfo *s, const char *name)
@@ -73,6 +99,16 @@ void tile_copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, cons
     tile_each_element(t, s, out, tile_text(t, "%s = %s;", tile_state_var(t, s, to), tile_state_var(t, s, from)));
 }
 
+static void copy_next(Tile *t, const StateInfo *s, Buf *out)
+{
+    tile_copy_state(t, s, out, s->name, s->next);
+}
+
+const char *tile_step_copies(Tile *t)
+{
+    return tile_of_states(t, copy_next);
+}
+
 int tile_state_run(const Tile *t, const StateInfo *s)
 {
     return tile_has_cols(s) ? tile_run_width(t) : 1;
@@ -90,8 +126,7 @@ void tile_store_elements(Tile *t, const StateInfo *s, Buf *out, const char *cond
     buf_line(out, "}");
 }
 
-/* Writes the state at `to + base`, by the threads that own it. A vector's store writes whole sectors of memory: the
- * single elements of neighbouring threads lie apart. */
+/* Writes the state at `to + base`, by the threads that own it. */
 void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *base)
 {
     const char *owner = tile_owner(t, tile_has_rows(s), tile_has_cols(s)), *inside = tile_owned(t, tile_has_rows(s), tile_has_cols(s));
@@ -104,18 +139,16 @@ void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, con
                                              : tile_text(t, "%s[%s] = %s;", to, at, var));
         return;
     }
+    TileStoreVectorsFrame f = { .cols = tile_number(t, t->lay.rc),
+                                .wide = tile_number(t, wide),
+                                .real = t->real };
+    f.from = tile_own_row(t, s, s->name);
+    f.owned = inside ? tile_text(t, "if (%s) ", inside) : "";
+    f.to = tile_text(t, "%s + (%s)", to, at);
     buf_line(out, "if (%s%s%s) {", to, owner ? " && " : "", owner ? owner : "");
     out->indent++;
     tile_open(t, out, tile_has_rows(s), false);
-    buf_line(out, "CELL_UNROLL");
-    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
-    buf_line(out, "    %s some[%d];", t->real, wide);
-    buf_line(out, "    CELL_UNROLL");
-    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
-    buf_line(out, "        some[i] = %s%s[c + i];", s->name, tile_has_rows(s) ? "[r]" : "");
-    buf_line(out, "    %scell_store_vec<%d>(%s + (%s), some);",
-             inside ? tile_text(t, "if (%s) ", inside) : "", wide, to, at);
-    buf_line(out, "}");
+    tile_store_vectors_frame(out, &f);
     tile_close(out, tile_has_rows(s), false);
     out->indent--;
     buf_line(out, "}");
@@ -220,36 +253,6 @@ void tile_move_rows(Tile *t, bool later, Buf *out)
     }
 }
 
-void tile_print_head(Tile *t, Buf *out)
-{
-    Module *m = t->m;
-    const TileLayout *l = &t->lay;
-    buf_line(out, "const int64_t B = args.size[0], T = args.size[1];");
-    for (int k = 0; k < m->dims.len; k++)
-        buf_line(out, "const int64_t dim_%s = args.size[%d];", api_sizes(m)[k + 2], k + 2);
-    if (m->c->lengths && m->c->reverse)
-        buf_line(out, "const int64_t dim_T = T;");
-    buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
-    buf_line(out, "const int lane = cell_lane(), warp = cell_warp();");
-    buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d;", l->lc, l->lc);
-    if (l->cr > 1) {
-        buf_line(out, "// %d blocks share the rows.", l->cr);
-        buf_line(out, "const int rank = cell_cluster_rank();");
-        buf_line(out, "const int warp_row = rank * %d + warp / %d, warp_col = warp %% %d;", l->wr, l->wc, l->wc);
-    } else {
-        buf_line(out, "const int warp_row = warp / %d, warp_col = warp %% %d;", l->wc, l->wc);
-    }
-    buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.",
-             t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
-    buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
-             l->lr, tile_apart(t, true) ? GROUP : l->rr, l->lc, tile_apart(t, false) ? GROUP : l->rc);
-    if (l->cr > 1)
-        buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
-    buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
-    if (t->makers)
-        buf_line(out, "const bool makes = warp >= %d;  // rows for the next chunk's steps, instead of walking", tile_threads(l) / 32);
-}
-
 int tile_buffers(const Tile *t)
 {
     return t->ahead ? 3 : 2;
@@ -260,14 +263,12 @@ const char *tile_buffer(const Tile *t)
     return t->ahead ? "third" : "half";
 }
 
-/* What is known of a chunk: its first step, how many it has, and where its vectors lie. Thirds are counted in 32 bits, since a remainder
- * of 64 is dozens of instructions; no memory holds 2^32 chunks. */
+/* Thirds are counted in 32 bits, since a remainder of 64 is dozens of instructions; no memory holds 2^32 chunks. */
 void tile_print_chunk(Tile *t, Buf *out)
 {
-    const char *which = t->ahead ? "(uint32_t)chunk % 3u" : "chunk & 1";
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, %s = (int)(%s) * %d;", t->F, t->F, tile_buffer(t), which,
-             t->F);
+    TileChunkFrame f = { .steps = tile_number(t, t->F), .buffer = tile_buffer(t) };
+    f.which = t->ahead ? "(uint32_t)chunk % 3u" : "chunk & 1";
+    tile_chunk_frame(out, &f);
 }
 
 static int64_t carve_bytes(int64_t n, int size)
@@ -292,11 +293,10 @@ int64_t tile_exchange_size(const Tile *t)
     return (n + 3) / 4 * 4;
 }
 
-void tile_print_carves(Tile *t, Buf *out)
+static void print_carves(Tile *t, Buf *out)
 {
     int64_t ex = tile_exchange_size(t);
     t->w->smem = 0;
-    buf_line(out, "unsigned char *cursor = cell_shared();");
     tile_carve_fetches(t, out);
     for (int k = 0; k < t->states.len && t->adjoint; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -349,113 +349,120 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
     tile_close(out, tile_has_rows(s), tile_has_cols(s));
 }
 
-static void print_fetch_start(Tile *t, Buf *out)
+/* ---- the whole ---- */
+
+static void print_fetches(Tile *t, Buf *out)
 {
-    buf_line(out, t->undoes ? "// The states before a chunk, on their way into shared memory."
-                            : "// The states that a chunk's replay starts from, on their way into the place of its last step.");
-    buf_line(out, "auto fetch_start = [&](int64_t chunk) {");
-    out->indent++;
-    for (int k = 0; k < t->states.len; k++)
-        fetch_start(t, &t->states.data[k], out);
-    buf_line(out, "cell_cp_async_commit();");
-    out->indent--;
-    buf_line(out, "};");
+    tile_chunk_fetches(t, FETCH_STEPS, out);
 }
 
-/* What makes the rows of a chunk, and what fetches what these are made of. */
-static void print_make(Tile *t, Buf *out)
+static void print_fetches_ahead(Tile *t, Buf *out)
 {
-    buf_line(out, "// What rows of a chunk are made of on its way, and these rows, each into half a buffer.");
-    for (int make = 0; make < 2; make++) {
-        buf_line(out, "auto %s = [&](int64_t chunk) {", make ? "make_rows" : "fetch_rows");
-        out->indent++;
-        buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-        buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F, t->F, t->F);
-        if (make)
-            buf_f(out, "%s", t->made.data);
-        else
-            tile_chunk_fetches(t, FETCH_AHEAD, out);
-        out->indent--;
-        buf_line(out, "};");
-    }
+    tile_chunk_fetches(t, FETCH_AHEAD, out);
 }
 
-void tile_print_item_head(Tile *t, Buf *out)
+static void print_fetches_behind(Tile *t, Buf *out)
+{
+    tile_chunk_fetches(t, FETCH_BEHIND, out);
+}
+
+/* The indices of the state with number `item`; gives its sequence. */
+static const char *print_indices(Tile *t, Buf *out)
 {
     ExprPrinter p = tile_printer(any_step(t));
-    const char *each = t->lay.cr > 1 ? tile_text(t, " / %d", t->lay.cr) : "";
-    if (t->lay.cr > 1) {
-        buf_line(out, "// The others are there to be written to.");
-        buf_line(out, "cell_cluster_barrier();");
-    }
-    buf_line(out, "for (int64_t item = cell_block_index(0)%s; item < B * (%s); item += cell_block_count(0)%s) {",
-             each, poly_text(&p, t->w->blocks), each);
-    out->indent++;
     const char *rest = "item";
     for (int k = t->npar - 1; k >= 0; k--) {
         const char *n = poly_text(&p, t->par_extent[k]);
         buf_line(out, "const int64_t %s = %s %% (%s);", t->par_name[k], rest, n);
         rest = tile_text(t, "(%s / (%s))", rest, n);
     }
-    buf_line(out, "const int64_t b = %s;", rest);
+    return rest;
+}
+
+static void set_item(Tile *t, TileFrame *f)
+{
+    ExprPrinter p = tile_printer(any_step(t));
+    Buf indices = { .arena = t->arena };
+    f->each = t->lay.cr > 1 ? tile_text(t, " / %d", t->lay.cr) : "";
+    f->blocks = poly_text(&p, t->w->blocks);
+    f->sequence = print_indices(t, &indices);
+    f->indices = template_lines(&indices);
     if (module_starts(t->m) >= 0) {
-        const char *starts =
+        f->starts =
             tile_text(t, "(const int32_t *)args.ptr[%d]", tile_ref(t, REF_TENSOR, module_starts(t->m)));
-        const char *total = poly_text(&p, module_rows(t->m));
-        buf_line(out, "[[maybe_unused]] const int64_t first_row = cell_first_row(%s, b, %s);", starts, total);
-        buf_line(out, "const int64_t T = cell_own_steps(%s, b, %s, args.size[1]);  // of the sequence",
-                 starts, total);
+        f->total = poly_text(&p, module_rows(t->m));
     }
-    buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->F - 1, t->F);
-    tile_item_fetches(t, out);
-    if (t->adjoint && !t->ahead)
-        print_fetch_start(t, out);
-    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into %s a buffer.",
-             t->F, t->F, t->F, t->ahead ? "a third of" : "half");
-    buf_line(out, "auto fetch = [&](int64_t chunk) {");
-    out->indent++;
-    tile_print_chunk(t, out);
-    tile_chunk_fetches(t, FETCH_STEPS, out);
-    out->indent--;
-    buf_line(out, "};");
-    if (t->makers)
-        print_make(t, out);
-    if (!tile_has_single(t))
-        return;
-    buf_line(out, "// Those that are read behind the steps only, while these are walked.");
-    buf_line(out, "auto fetch_behind = [&](int64_t chunk) {");
-    out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d;", t->F, t->F);
-    tile_chunk_fetches(t, FETCH_BEHIND, out);
-    out->indent--;
-    buf_line(out, "};");
+    f->steps = tile_number(t, t->F);
+    f->steps_less = tile_number(t, t->F - 1);
+    f->buffers = t->ahead ? "a third of" : "half";
+    f->item_fetches = tile_lines(t, tile_item_fetches);
+    f->fetch_start = t->adjoint && !t->ahead ? tile_of_states(t, fetch_start) : NULL;
+    f->undoes = t->undoes;
+    f->chunk = tile_lines(t, tile_print_chunk);
+    f->fetch = tile_lines(t, print_fetches);
+    if (t->makers) {
+        f->fetch_rows = tile_lines(t, print_fetches_ahead);
+        f->make_rows = template_lines(&t->made);
+    }
+    f->fetch_behind = tile_has_single(t) ? tile_lines(t, print_fetches_behind) : NULL;
+    f->meet = tile_all_meet(t);
+}
+
+static void print_dims(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->m->dims.len; k++)
+        buf_line(out, "const int64_t dim_%s = args.size[%d];", api_sizes(t->m)[k + 2], k + 2);
+}
+
+static void set_layout(Tile *t, TileFrame *f)
+{
+    const TileLayout *l = &t->lay;
+    f->dims = tile_lines(t, print_dims);
+    f->reverse = t->m->c->lengths && t->m->c->reverse;
+    f->time0 = tile_number(t, t->m->dims.len + 2);
+    f->lanes = tile_number(t, l->lc);
+    f->lane_rows = tile_number(t, l->lr);
+    f->warps = tile_number(t, l->wc);
+    f->warp_rows = tile_number(t, l->wr);
+    f->rows = tile_number(t, l->rr);
+    f->cols = tile_number(t, l->rc);
+    f->row_step = tile_number(t, tile_apart(t, true) ? GROUP : l->rr);
+    f->col_step = tile_number(t, tile_apart(t, false) ? GROUP : l->rc);
+    f->state = tile_text(t, "%" PRId64 " x %" PRId64, t->rows, t->cols);
+    f->last_row = tile_number(t, t->rows - 1);
+    f->last_col = tile_number(t, t->cols - 1);
+    f->cluster = l->cr > 1 ? tile_number(t, l->cr) : NULL;
+    f->makers = t->makers ? tile_number(t, tile_threads(l) / 32) : NULL;
+}
+
+void tile_print_around(Tile *t, const char *walk, Buf *out)
+{
+    TileFrame f = { .walk = walk };
+    set_item(t, &f);
+    set_layout(t, &f);
+    f.wants = tile_lines(t, tile_print_wants);
+    f.carves = tile_lines(t, print_carves);
+    tile_frame(out, &f);
 }
 
 void tile_print_place(Tile *t, Buf *out)
 {
+    TilePlaceFrame f = { .flip = "0", .buffer = tile_buffer(t) };
     if (tile_exchange_size(t))
-        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", tile_exchange_size(t));
-    else
-        buf_line(out, "const int flip = 0;");
-    buf_line(out, "const int slot = %s + s;", tile_buffer(t));
-    buf_line(out, "(void)t, (void)flip, (void)slot;");
+        f.flip = tile_text(t, "%s * %" PRId64, t->defer ? "s" : "(int)(t & 1)", tile_exchange_size(t));
+    tile_place_frame(out, &f);
 }
 
-/* What the caller only waits for is written for all steps of a chunk at once, by all threads: no step waits for the
- * warps' sums, and neighbours are stored together. */
-void tile_end_chunk(const Step *s, Buf *out)
+const char *tile_end_chunk(const Step *s)
 {
-    if (!s->behind.data)
-        return;
-    if (tile_has_single(s->t))
-        buf_line(out, "cell_cp_async_wait<0>();");
-    if (!mutate("missing-exchange"))
-        buf_line(out, "cell_barrier();");
-    buf_f(out, "%s", s->behind.data);
+    Buf text = { .arena = s->t->arena };
+    TileEndChunkFrame f = { .single = tile_has_single(s->t), .meets = !mutate("missing-exchange") };
+    f.behind = template_lines(&s->behind);
+    if (s->behind.data)
+        tile_end_chunk_frame(&text, &f);
+    return template_lines(&text);
 }
 
-/* Whoever shares a state. A block that has passed its last one may end: nobody writes to it any more. */
 const char *tile_all_meet(const Tile *t)
 {
     return t->lay.cr > 1 ? "cell_cluster_barrier();" : "cell_barrier();";

@@ -10,6 +10,8 @@
 bool tile_step_joins(const Tile *t, const Step *s);               /* with the next one, in this layout */
 bool tile_print_unroll(const Tile *t, const Step *s, Buf *out);   /* in front of a loop over steps; are two printed as one, or apart? */
 
+void tile_print_wants(Tile *t, Buf *out); /* which gradients are asked for */
+
 /* ---- tile_kernel.c ---- */
 
 bool tile_has_rows(const StateInfo *s);
@@ -35,12 +37,17 @@ void tile_store_elements(Tile *t, const StateInfo *s, Buf *out, const char *cond
 void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *base);
 void tile_print_rows(Tile *t, const char *first, Buf *out);       /* of outs, where a chunk begins with that step */
 void tile_move_rows(Tile *t, bool later, Buf *out);
-void tile_print_head(Tile *t, Buf *out);
-void tile_print_carves(Tile *t, Buf *out);                        /* shared memory; sets the walk's bytes */
-void tile_print_item_head(Tile *t, Buf *out);                     /* opens the loop over states, with what fetches */
+const char *tile_number(Tile *t, int64_t n);
+/* What a function prints, and what one prints for all states, as the value of a template's hole. */
+const char *tile_lines(Tile *t, void (*print)(Tile *t, Buf *out));
+const char *tile_of_states(Tile *t, void (*print)(Tile *t, const StateInfo *s, Buf *out));
+const char *tile_step_copies(Tile *t); /* the next states are the states */
+const char *tile_own_row(Tile *t, const StateInfo *s, const char *name); /* of the thread: name[r] */
+/* Prints the kernel's body around its walk, and sets the walk's bytes of shared memory. */
+void tile_print_around(Tile *t, const char *walk, Buf *out);
 void tile_print_chunk(Tile *t, Buf *out);
-void tile_end_chunk(const Step *s, Buf *out);                     /* what stands behind its steps */
-const char *tile_all_meet(const Tile *t);                         /* whoever shares a state */
+const char *tile_end_chunk(const Step *s); /* what stands behind its steps */
+const char *tile_all_meet(const Tile *t); /* all threads that share a state */
 
 /* ---- tile_forward.c, tile_backward.c ---- */
 

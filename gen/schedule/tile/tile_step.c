@@ -229,7 +229,6 @@ void tile_print_step(Step *s, Buf *head, Buf *out)
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
     s->fetched = s->kind == STEP_FORWARD || t->ahead || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
-    s->last_sums.indent -= 1 + tile_has_segments(t);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, s->now ? &rest : &first, &rest);
     s->fetched = NULL;

@@ -282,7 +282,7 @@ void tile_place_outs(Step *s)
 void tile_print_late(Step *s, int *warp)
 {
     Tile *t = s->t;
-    s->late = (Buf){ .arena = t->arena, .indent = 4 };
+    s->late = (Buf){ .arena = t->arena };
     s->is_late = true;
     for (int c = 0; c < t->classes.len; c++) {
         Buf pre = { .arena = t->arena, .indent = s->late.indent + 1 }, stores = pre;
@@ -427,7 +427,7 @@ static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
 void tile_print_behind(Step *s)
 {
     Tile *t = s->t;
-    s->behind = (Buf){ .arena = t->arena, .indent = t->makers ? 4 : 3 };
+    s->behind = (Buf){ .arena = t->arena };
     s->is_behind = true;
     s->inner = NULL;
     int warp = 0;
