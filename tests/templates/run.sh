@@ -67,7 +67,8 @@ while read -r spec options; do
     grep -qxF "$spec $options" "$work/corpus"
     same "an instance of the corpus: $spec $options" 0 $?
     # shellcheck disable=SC2086
-    "$cellc" emit "$spec" $options --import-dir specs -o "$work/emitted" >/dev/null || failed=$((failed + 1))
+    "$cellc" emit "$spec" $options --import-dir specs -o "$work/emitted" >"$work/said" 2>&1 ||
+        { failed=$((failed + 1)) && cat "$work/said"; }
     cat "$work"/emitted/*.cu >>"$work/all" 2>/dev/null
     rm -rf "$work/emitted"
 done < <(grep -v '^#' "$here/instances")

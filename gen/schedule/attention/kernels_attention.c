@@ -9,11 +9,7 @@
 #include "base/mutate.h"
 #include "emit/emit.h"
 #include "plan/plan_pass.h"
-
-static void open_function(Kernel *k, const char *gives, const char *name, const char *args)
-{
-    k_open(k, "static __device__ __forceinline__ %s %s(const Uses &u, %s)", gives, name, args);
-}
+#include "templates/attention.h"
 
 /* Sizes, the pair, and what the score reads of it. */
 static void print_pair(Kernel *k)
@@ -25,78 +21,31 @@ static void print_pair(Kernel *k)
             attention_print_leaf(k, i, attention_load(k, i));
 }
 
-/* A pair that a condition leaves out may ask for a place that is none. */
-static void print_table(Kernel *k, int i)
-{
-    const char *inside;
-    open_function(k, "Real", k_text(k, "table%d", i), "const cell_attention_pair &p");
-    attention_print_pair(k);
-    const char *at = attention_table(k, i, &inside);
-    if (inside)
-        buf_line(k->out, "return %s ? %s : (Real)0;", inside, at);
-    else
-        buf_line(k->out, "return %s;", at);
-    k_close(k);
-}
-
-static void print_score(Kernel *k)
+static void print_tables(Kernel *k)
 {
     const AttentionCut *c = attention_cut_of(k);
-    open_function(k, "Real", "score", "[[maybe_unused]] Real dot, const cell_attention_pair &p");
-    print_pair(k);
-    buf_line(k->out, "return %s;", k_bare(k, expr_text(&k->printer, c->score)));
-    k_close(k);
-    open_function(k, "Real", "back",
-                  "[[maybe_unused]] Real dot, const cell_attention_pair &p, Real d, "
-                  "[[maybe_unused]] Real (&g)[terms ? terms : 1]");
-    print_pair(k);
+    for (int i = 0; i < c->reads.len; i++) {
+        if (c->reads.data[i].leaf.side != LEAF_TABLE)
+            continue;
+        AttentionTableFrame f = { .number = k_text(k, "%d", i), .pair = k_lines_of(k, attention_print_pair) };
+        f.at = attention_table(k, i, &f.inside);
+        attention_table_frame(k->out, &f);
+    }
+}
+
+static void print_gradients(Kernel *k)
+{
+    const AttentionCut *c = attention_cut_of(k);
     for (int i = 0; i < c->reads.len; i++)
         if (attention_is_term(k->p, &c->reads.data[i]))
             buf_line(k->out, "g[%d] = d * (%s);", attention_term_of(k, i),
                      expr_text(&k->printer, c->reads.data[i].slope));
-    buf_line(k->out, "return d * (%s);", expr_text(&k->printer, c->slope));
-    k_close(k);
-    open_function(k, "Real", "sink_score", "int, int");
-    buf_line(k->out, "(void)u;");
-    buf_line(k->out, "return 0;");
-    k_close(k);
 }
 
-static void print_ranges(Kernel *k)
-{
-    static const char *const name[2] = { "keys_of", "steps_of" };
-    static const char *const args[2] = {
-        "[[maybe_unused]] int segment, [[maybe_unused]] int i0, [[maybe_unused]] int i1, int &j0, int &j1",
-        "[[maybe_unused]] int segment, [[maybe_unused]] int j0, [[maybe_unused]] int j1, int &i0, int &i1"
-    };
-    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_least(int64_t a, int64_t b) { return a "
-                     "< b ? a : b; }");
-    buf_line(k->out, "static __device__ __forceinline__ int64_t cell_most(int64_t a, int64_t b) { return a > "
-                     "b ? a : b; }");
-    for (int side = 0; side < 2; side++) {
-        open_function(k, "void", name[side], args[side]);
-        attention_print_range(k, side);
-        k_close(k);
-    }
-}
-
-/* Of a tile: whether no pair is there, or all are. */
-static void print_tiles(Kernel *k, bool all)
-{
-    open_function(k, "bool", all ? "all" : "none",
-                  "[[maybe_unused]] int segment, [[maybe_unused]] int i0, [[maybe_unused]] int i1, "
-                  "[[maybe_unused]] int j0, [[maybe_unused]] int j1");
-    attention_print_tiles(k, all);
-    k_close(k);
-}
-
+/* Those on steps without a branch, in front of others. */
 static void print_conditions(Kernel *k)
 {
     const AttentionConditions *all = &attention_cut_of(k)->form.conditions;
-    open_function(k, "bool", "there", "const cell_attention_pair &p");
-    print_pair(k);
-    /* Those on steps without a branch, in front of others. */
-    buf_line(k->out, "bool there = true;");
     for (int others = 0; others < 2; others++)
         for (int i = 0; i < all->len; i++) {
             const AttentionCondition *c = &all->data[i];
@@ -110,16 +59,36 @@ static void print_conditions(Kernel *k)
             else
                 buf_line(k->out, "there = there && %s;", expr_text(&k->printer, c->node));
         }
-    buf_line(k->out, "return there;");
-    k_close(k);
-    print_ranges(k);
-    print_tiles(k, false);
-    print_tiles(k, true);
+}
+
+static void print_keys_of(Kernel *k)
+{
+    attention_print_range(k, 0);
+}
+
+static void print_steps_of(Kernel *k)
+{
+    attention_print_range(k, 1);
+}
+
+static void print_none(Kernel *k)
+{
+    attention_print_tiles(k, false);
+}
+
+static void print_all(Kernel *k)
+{
+    attention_print_tiles(k, true);
+}
+
+static void print_comment(Kernel *k)
+{
+    k_comment(k, attention_cut_of(k)->form.sum);
 }
 
 /* ---- facts */
 
-static void print_kinds(Kernel *k)
+static const char *kinds_of(Kernel *k)
 {
     const AttentionCut *c = attention_cut_of(k);
     const char *kinds = "CELL_ATTENTION_ROW";
@@ -129,40 +98,45 @@ static void print_kinds(Kernel *k)
                            c->reads.data[i].leaf.side == LEAF_ROW ? "CELL_ATTENTION_ROW"
                                                                   : "CELL_ATTENTION_COLUMN",
                            kinds);
-    k_open(k, "static __host__ __device__ constexpr int term_kind([[maybe_unused]] int n)");
-    buf_line(k->out, "return %s;", kinds);
-    k_close(k);
+    return kinds;
+}
+
+static void set_sizes(Kernel *k, AttentionFactsFrame *f)
+{
+    const Plan *p = k->p;
+    const AttentionCut *c = attention_cut_of(k);
+    f->facts = attention_printing(k)->w->facts;
+    f->store = k_type(p->dtype);
+    f->real = k->real;
+    f->keys = k_text(k, "%d", attention_padded(c->keys));
+    f->values = k_text(k, "%d", attention_padded(c->values));
+    f->segments = k_text(k, "%d", 1 + c->history);
+    f->memory = k_text(k, "%d", attention_memory(p));
+    f->terms = k_text(k, "%d", attention_term_of(k, c->reads.len));
+    f->kind = c->form.kind == ATTENTION_SOFTMAX ? "SOFTMAX" : "WEIGHTS";
+    f->scaled = attention_is_scaled(c) ? "true" : "false";
+    f->apart = attention_apart(c) ? "true" : "false";
+    f->kinds = kinds_of(k);
 }
 
 static void print_facts(Kernel *k)
 {
-    const Plan *p = k->p;
     const AttentionCut *c = attention_cut_of(k);
-    k_comment(k, c->form.sum);
-    k_open(k, "struct %s", attention_printing(k)->w->facts);
-    buf_line(k->out, "typedef %s Store;", k_type(p->dtype));
-    buf_line(k->out, "typedef %s Real;", k->real);
-    buf_line(k->out, "static constexpr int keys = %d, values = %d, segments = %d, memory = %d, terms = %d,",
-             attention_padded(c->keys), attention_padded(c->values), 1 + c->history, attention_memory(p),
-             attention_term_of(k, c->reads.len));
-    buf_line(k->out, "                     kind = CELL_ATTENTION_%s;",
-             c->form.kind == ATTENTION_SOFTMAX ? "SOFTMAX" : "WEIGHTS");
-    buf_line(k->out, "static constexpr bool scaled = %s, sink = false, apart = %s;",
-             attention_is_scaled(c) ? "true" : "false", attention_apart(c) ? "true" : "false");
-    print_kinds(k);
-    k_open(k, "struct Uses");
-    attention_print_uses(k);
-    k->out->indent--;
-    buf_line(k->out, "};");
-    for (int i = 0; i < c->reads.len; i++)
-        if (c->reads.data[i].leaf.side == LEAF_TABLE)
-            print_table(k, i);
-    print_score(k);
-    print_conditions(k);
-    k->out->indent--;
-    buf_line(k->out, "};");
-    buf_line(k->out, "[[maybe_unused]] static __device__ const %s %s_zero = 0;\n", k->real,
-             attention_printing(k)->w->facts);
+    AttentionFactsFrame f = { .comment = k_lines_of(k, print_comment) };
+    set_sizes(k, &f);
+    f.uses = k_lines_of(k, attention_print_uses);
+    f.tables = k_lines_of(k, print_tables);
+    f.pair = k_lines_of(k, print_pair);
+    f.score = k_bare(k, expr_text(&k->printer, c->score));
+    f.gradients = k_lines_of(k, print_gradients);
+    f.slope = expr_text(&k->printer, c->slope);
+    f.conditions = k_lines_of(k, print_conditions);
+    f.keys_of = k_lines_of(k, print_keys_of);
+    f.steps_of = k_lines_of(k, print_steps_of);
+    f.none = k_lines_of(k, print_none);
+    f.all = k_lines_of(k, print_all);
+    attention_facts_frame(k->out, &f);
+    buf_line(k->out, "%s", "");
 }
 
 static const char *tiles_text(Kernel *k)
@@ -180,27 +154,15 @@ static const char *tiles_text(Kernel *k)
                   slabs);
 }
 
-/* As attention_parts has them. */
-static void print_parts(Kernel *k)
+/* Parts of the keys, as attention_parts has them, and their sums: [B, heads, parts, rows, values], and behind
+ * them [B, heads, parts, rows, 2]. */
+static void set_parts(Kernel *k, AttentionFrame *f)
 {
     const AttentionCut *c = attention_cut_of(k);
-    const char *places = k_poly(k, k->p->m->tensors.data[c->k.past].axes[0]);
-    buf_line(k->out, "const int64_t keys = dim_T + (t0 < %s ? t0 : %s);", places, places);
-    buf_line(k->out, "const int parts = cell_attention_parts(keys, dim_B * heads);");
-}
-
-/* [B, heads, parts, rows, values], and behind them [B, heads, parts, rows, 2]. */
-static void print_part_sums(Kernel *k)
-{
-    const AttentionCut *c = attention_cut_of(k);
-    const int buffer = attention_printing(k)->w->parts;
-    const char *sums = k_written(k, REF_BUFFER, buffer, k->p->compute);
-    k_open(k, "if (parts > 1)");
-    buf_line(k->out, "const int64_t rows = dim_T * %s, at = (b * heads + head) * parts * rows;",
-             k_poly(k, c->group));
-    buf_line(k->out, "x.part_sums = %s + at * %d;", sums, c->values);
-    buf_line(k->out, "x.part_stats = %s + dim_B * heads * parts * rows * %d + at * 2;", sums, c->values);
-    k_close(k);
+    f->sums = k_written(k, REF_BUFFER, attention_printing(k)->w->parts, k->p->compute);
+    f->rows = k_poly(k, c->group);
+    f->values = k_text(k, "%d", c->values);
+    f->places = k_poly(k, k->p->m->tensors.data[c->k.past].axes[0]);
 }
 
 static void body(Kernel *k)
@@ -208,35 +170,19 @@ static void body(Kernel *k)
     static const char *const calls[] = { "forward", "forward", "combine", "dots", "back_rows", "back_keys" };
     static const char *const names[] = { "FORWARD", "FEW", "", "", "BACK_ROWS", "BACK_KEYS" };
     const AttentionCut *c = attention_cut_of(k);
-    const char *facts = attention_printing(k)->w->facts;
     AttentionKernel kind = attention_printing(k)->kernel;
+    AttentionFrame f = { .facts = attention_printing(k)->w->facts, .name = names[kind], .call = calls[kind] };
     if (attention_smem(k->p, c, kind))
-        buf_line(
-            k->out,
-            "static_assert(cell_attention_facts<%s, CELL_ATTENTION_%s>::smem == %lld, \"the compiler has "
-            "another number\");",
-            facts, names[kind], (long long)attention_smem(k->p, c, kind));
-    const bool few = kind == ATTENTION_FEW, parts = few || kind == ATTENTION_COMBINE;
-    buf_line(k->out, "const int64_t heads = %s;", k_bare(k, k_poly(k, c->heads)));
-    if (parts)
-        print_parts(k);
-    buf_line(k->out, "const int64_t tiles = %s%s;", tiles_text(k), few ? " * parts" : "");
-    k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * tiles; n += cell_block_count(0))");
-    buf_line(k->out, "const int64_t head = n %% heads, b = n / heads %% dim_B, block = n / heads / dim_B;");
-    attention_print_heads(k);
-    buf_line(k->out, "cell_attention<%s> x = {};", facts);
-    attention_print_fields(k);
-    if (parts)
-        print_part_sums(k);
-    if (few)
-        buf_line(k->out,
-                 "cell_attention_forward<%s, CELL_ATTENTION_FEW>(x, block / parts, (int)(block %% parts), "
-                 "parts);",
-                 facts);
-    else
-        buf_line(k->out, "cell_attention_%s<%s>(x, block%s);", calls[kind], facts, parts ? ", parts" : "");
-    buf_line(k->out, "cell_barrier();");
-    k_close(k);
+        f.smem = k_text(k, "%lld", (long long)attention_smem(k->p, c, kind));
+    f.few = kind == ATTENTION_FEW;
+    f.parts = f.few || kind == ATTENTION_COMBINE;
+    f.heads = k_bare(k, k_poly(k, c->heads));
+    f.tiles = tiles_text(k);
+    f.head = k_lines_of(k, attention_print_heads);
+    f.fields = k_lines_of(k, attention_print_fields);
+    if (f.parts)
+        set_parts(k, &f);
+    attention_frame(k->out, &f);
 }
 
 void attention_print(Plan *p, Program *pr, Buf *cuda)

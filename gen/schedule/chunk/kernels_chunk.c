@@ -9,6 +9,7 @@
 #include "emit/emit.h"
 #include "kernels/kernels.h"
 #include "plan/plan_pass.h"
+#include "templates/chunk.h"
 
 typedef struct Printing {
     const ChunkWalk *w;
@@ -192,16 +193,12 @@ static Place rows_place(Kernel *k, TensorId t)
 
 static void print_rows(Kernel *k, const char *field, const Place *x)
 {
-    if (x->given) { /* a cotangent that the call leaves out is 0 */
-        buf_line(k->out, "if (%s)", x->given);
-        buf_line(k->out, "    %s = { %s, %s, %s, %s };", field, x->at, x->row, x->element,
-                 x->real ? "true" : "false");
-        buf_line(k->out, "else");
-        buf_line(k->out, "    %s = { &%s_zero, 0, 0, true };", field, printing(k)->s->facts);
-        return;
-    }
-    buf_line(k->out, "%s = { %s, %s, %s, %s };", field, x->at, x->row, x->element,
-             x->real ? "true" : "false");
+    ChunkRowsFrame f = {
+        .field = field, .given = x->given, .at = x->at, .row = x->row, .element = x->element
+    };
+    f.real = x->real ? "true" : "false";
+    f.zero = k_text(k, "%s_zero", printing(k)->s->facts);
+    chunk_rows_frame(k->out, &f);
 }
 
 static void print_operand(Kernel *k, const char *field, const ChunkOperand *o)
@@ -253,31 +250,11 @@ static void print_state(Kernel *k, const char *field, const char *p)
 
 /* ---- kernels ---- */
 
-static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, Buf *out)
+/* What the text asserts. */
+static const char *same_numbers(const Plan *p, const ChunkWalk *w, const ChunkSize *s)
 {
-    const ChunkCut *c = w->cut;
-    unsigned known = 0, before = 0;
-    for (int i = 0; i < c->added.len; i++)
-        known |= (unsigned)c->added.data[i].known.is_there << i;
-    for (int i = 0; i < c->reads.len; i++)
-        before |= (unsigned)c->reads.data[i].before << i;
-    const char *real = p->compute == DT_F64 ? "double" : "float";
-    buf_line(out, "struct %s {", s->facts);
-    buf_line(out, "    typedef %s Real;", real);
-    buf_line(out, "    typedef %s Part;", k_type(chunk_part(p)));
-    buf_line(out, "    typedef %s Store;", k_type(p->dtype));
-    buf_line(out,
-             "    static constexpr int rows = %d, keys = %d, values = %d, additions = %d, reads = %d, "
-             "corrected = %d, known = %u, "
-             "before = %u, decay = %d, together = %d, stages = %d, rest_keys = %d, rest_values = %d, "
-             "rest_threads = %d;",
-             s->rows, s->keys, s->values, c->added.len, c->reads.len, c->corrected >= 0, known, before,
-             c->decay < 0 ? 0
-             : c->by_key  ? 2
-                          : 1,
-             c->together, s->stages, s->rest_keys, s->rest_values, s->rest_threads);
-    buf_line(out, "};");
-    ChunkFacts f = chunk_facts(p, c, s);
+    ChunkFacts f = chunk_facts(p, w->cut, s);
+    Buf text = { .arena = p->m->arena };
     const struct {
         const char *what;
         int64_t n;
@@ -291,10 +268,45 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
                  { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
                  { "cell_chunk_rester<%s>::resident", chunk_resident(&f) } };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        buf_line(out, "static_assert(%s == %lld, \"the compiler has another number\");",
+        buf_line(&text, "static_assert(%s == %lld, \"the compiler has another number\");",
                  intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
-    buf_line(out, "[[maybe_unused]] static __device__ const %s %s_zero = 0, %s_one = 1;\n", real, s->facts,
-             s->facts);
+    return template_lines(&text);
+}
+
+static void set_sizes(const Plan *p, const ChunkSize *s, ChunkFactsFrame *f)
+{
+    Compiler *c = p->m->c;
+    f->rows = intern_f(c, "%d", s->rows);
+    f->keys = intern_f(c, "%d", s->keys);
+    f->values = intern_f(c, "%d", s->values);
+    f->stages = intern_f(c, "%d", s->stages);
+    f->rest_keys = intern_f(c, "%d", s->rest_keys);
+    f->rest_values = intern_f(c, "%d", s->rest_values);
+    f->rest_threads = intern_f(c, "%d", s->rest_threads);
+}
+
+static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, Buf *out)
+{
+    const ChunkCut *c = w->cut;
+    unsigned known = 0, before = 0;
+    for (int i = 0; i < c->added.len; i++)
+        known |= (unsigned)c->added.data[i].known.is_there << i;
+    for (int i = 0; i < c->reads.len; i++)
+        before |= (unsigned)c->reads.data[i].before << i;
+    ChunkFactsFrame f = { .facts = s->facts, .real = p->compute == DT_F64 ? "double" : "float" };
+    f.part_type = k_type(chunk_part(p));
+    f.store = k_type(p->dtype);
+    set_sizes(p, s, &f);
+    f.additions = intern_f(p->m->c, "%d", c->added.len);
+    f.reads = intern_f(p->m->c, "%d", c->reads.len);
+    f.corrected = c->corrected >= 0 ? "1" : "0";
+    f.known = intern_f(p->m->c, "%u", known);
+    f.before = intern_f(p->m->c, "%u", before);
+    f.decay = c->decay < 0 ? "0" : c->by_key ? "2" : "1";
+    f.together = intern_f(p->m->c, "%d", c->together);
+    f.same = same_numbers(p, w, s);
+    chunk_facts_frame(out, &f);
+    buf_line(out, "%s", "");
 }
 
 static void print_head(Kernel *k)
@@ -365,17 +377,10 @@ static void print_segments(Kernel *k)
                  k_written(k, REF_BUFFER, w->factors, k->p->compute));
 }
 
-/* What forward and backward have of the recurrence. */
+/* What forward and backward have of the recurrence, beside sizes. */
 static void print_chunk(Kernel *k)
 {
     const Printing *x = printing(k);
-    buf_line(k->out, "cell_chunk<%s> x = {};", x->s->facts);
-    buf_line(k->out, "x.keys = %s, x.values = %s, x.steps = x.length = %s;",
-             k_bare(k, k_poly(k, x->w->cut->n_keys)), k_bare(k, k_poly(k, x->w->cut->n_values)),
-             rows_text(k));
-    buf_line(k->out,
-             "x.records = (unsigned char *)%s + (b * heads + head) * chunks * cell_chunk_record<%s>::bytes;",
-             k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p)), x->s->facts);
     if (k->pr->dir == BACKWARD && x->w->inverse >= 0) {
         int parts = chunk_part(k->p) == k->p->compute ? 1 : 2;
         buf_line(k->out, "x.inverse = %s;",
@@ -454,14 +459,11 @@ static void print_left(Kernel *k)
                  of_head(k, x->w->corrections, k_text(k, "%d * x.values", x->s->rows)));
 }
 
-static void print_backward(Kernel *k)
+/* Fields of g. */
+static void print_backward_uses(Kernel *k)
 {
     const Printing *x = printing(k);
     const ChunkCut *c = x->w->cut;
-    if (x->kind == CHUNK_REST)
-        buf_line(k->out, "x.saved = %s;", of_head(k, x->w->saved, "x.keys * x.values"));
-    buf_line(k->out, "cell_chunk_backward<%s> g = {};", x->s->facts);
-    buf_line(k->out, "g.of = x;");
     if (x->kind == CHUNK_JOIN) {
         print_last(k);
         return;
@@ -480,36 +482,44 @@ static void print_backward(Kernel *k)
         buf_line(k->out, "g.adds = args.flags & CELL_KERNEL_ACCUMULATE;");
 }
 
+static void print_backward(Kernel *k)
+{
+    const Printing *x = printing(k);
+    ChunkBackwardFrame f = { .facts = x->s->facts };
+    if (x->kind == CHUNK_REST)
+        f.saved = of_head(k, x->w->saved, "x.keys * x.values");
+    f.uses = k_lines_of(k, print_backward_uses);
+    chunk_backward_frame(k->out, &f);
+}
+
 static bool by_segment(const Printing *x)
 {
     return x->kind == CHUNK_PASS || (x->kind == CHUNK_WALK && chunk_in_segments(x->w));
 }
 
-/* Names of what blocks of a head are for, and how many there are. */
-static void print_shares(Kernel *k)
+/* What blocks of a head are for, and how many there are. */
+static void set_shares(Kernel *k, ChunkFrame *f)
 {
     const Printing *x = printing(k);
     const ChunkCut *c = x->w->cut;
-    const char *values = k_poly(k, c->n_values);
-    buf_line(k->out, "const int64_t heads = %s, chunks = cell_chunk_count(%s, %d);",
-             k_bare(k, k_poly(k, c->n_heads)), rows_text(k), x->s->rows);
-    if (x->kind == CHUNK_PREP || x->kind == CHUNK_REST) {
-        buf_line(k->out, "const int64_t shares = chunks;");
-        return;
-    }
-    buf_line(k->out, "const int64_t blocks = (%s + %d) / %d;", values, x->s->values - 1, x->s->values);
-    if (!chunk_in_segments(x->w)) {
-        buf_line(k->out, "const int64_t shares = blocks;");
-        return;
-    }
-    buf_line(k->out, "const int64_t segments = cell_chunk_segments(dim_B * heads * blocks, chunks);");
-    if (x->kind == CHUNK_JOIN)
-        buf_line(k->out, "const int64_t shares = (%s + %d) / %d;", values, CHUNK_JOINED - 1, CHUNK_JOINED);
+    f->heads = k_bare(k, k_poly(k, c->n_heads));
+    f->rows = rows_text(k);
+    f->length = k_text(k, "%d", x->s->rows);
+    f->by_chunk = x->kind == CHUNK_PREP || x->kind == CHUNK_REST;
+    f->values = k_poly(k, c->n_values);
+    f->each = k_text(k, "%d", x->s->values);
+    f->each_less = k_text(k, "%d", x->s->values - 1);
+    f->segments = chunk_in_segments(x->w);
+    f->segmented = by_segment(x);
+    if (!f->segments)
+        f->shares = "blocks";
+    else if (x->kind == CHUNK_JOIN)
+        f->shares = k_text(k, "(%s + %d) / %d", f->values, CHUNK_JOINED - 1, CHUNK_JOINED);
     else if (x->kind == CHUNK_WALK)
-        buf_line(k->out, "const int64_t shares = blocks * segments;");
+        f->shares = "blocks * segments";
     else
-        buf_line(k->out, "const int64_t shares = cell_chunk_pass_blocks<%s>(%s, %s) * segments;", x->s->facts,
-                 k_bare(k, k_poly(k, c->n_keys)), k_bare(k, values));
+        f->shares = k_text(k, "cell_chunk_pass_blocks<%s>(%s, %s) * segments", x->s->facts,
+                           k_bare(k, k_poly(k, c->n_keys)), k_bare(k, f->values));
 }
 
 /* The library's function for the kernel, of a block of the head. */
@@ -518,6 +528,7 @@ static void print_call(Kernel *k)
     const Printing *x = printing(k);
     const bool back = k->pr->dir == BACKWARD;
     const char *facts = x->s->facts, *of = back ? "g" : "x", *which = back ? "_back" : "";
+    ChunkWalkFrame walk = { .segments = chunk_in_segments(x->w), .back = which, .facts = facts, .of = of };
     switch (x->kind) {
     case CHUNK_PREP: buf_line(k->out, "cell_chunk_prepare<%s>(x, share);", facts); break;
     case CHUNK_REST: buf_line(k->out, "cell_chunk_finish<%s>(g, share);", facts); break;
@@ -528,36 +539,36 @@ static void print_call(Kernel *k)
     case CHUNK_JOIN:
         buf_line(k->out, "cell_chunk_join%s<%s>(%s, segments, share, sums, factors);", which, facts, of);
         break;
-    default:
-        if (chunk_in_segments(x->w))
-            buf_line(k->out, "cell_chunk_begin%s<%s>(%s, segment, segments, sums);", which, facts, of);
-        buf_line(k->out, "cell_chunk_walk%s<%s>(%s, %s * %d);", which, facts, of,
-                 chunk_in_segments(x->w) ? "block" : "share", x->s->values);
+    default: walk.values = k_text(k, "%d", x->s->values); chunk_walk_frame(k->out, &walk);
     }
 }
 
-static void body(Kernel *k)
+static void print_uses(Kernel *k)
 {
     const Printing *x = printing(k);
-    print_shares(k);
-    k_open(k, "for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0))");
-    buf_line(k->out,
-             "const int64_t share = n %% shares, head = n / shares %% heads, b = n / shares / heads;");
-    if (by_segment(x))
-        buf_line(k->out, "const int64_t segment = share %% segments, block = share / segments;");
-    print_head(k);
-    print_chunk(k);
     if (k->pr->dir == BACKWARD && x->kind != CHUNK_PREP)
         print_backward(k);
     else if (x->kind == CHUNK_WALK)
         print_walk(k);
     else if (x->kind == CHUNK_JOIN)
         print_first(k);
+}
+
+static void body(Kernel *k)
+{
+    const Printing *x = printing(k);
+    ChunkFrame f = { .facts = x->s->facts, .sums = "" };
+    set_shares(k, &f);
+    f.head = k_lines_of(k, print_head);
+    f.n_keys = k_bare(k, k_poly(k, x->w->cut->n_keys));
+    f.n_values = k_bare(k, k_poly(k, x->w->cut->n_values));
+    f.records = k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p));
+    f.operands = k_lines_of(k, print_chunk);
+    f.uses = k_lines_of(k, print_uses);
     if (x->kind == CHUNK_JOIN || by_segment(x))
-        print_segments(k);
-    print_call(k);
-    buf_line(k->out, "cell_barrier();");
-    k_close(k);
+        f.sums = k_lines_of(k, print_segments);
+    f.call = k_lines_of(k, print_call);
+    chunk_frame(k->out, &f);
 }
 
 static void print_kernel(Plan *p, Program *pr, const ChunkWalk *w, ChunkSize *s, ChunkKind kind, Buf *cuda)
