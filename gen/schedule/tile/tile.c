@@ -333,7 +333,7 @@ static void print_function(Tile *t, int resident, const Buf *body, Buf *out)
 {
     const Walk *w = t->w;
     Buf choice = { .arena = t->arena };
-    TileFunctionFrame f = { .kernel = w->kernel, .body = template_lines(body) };
+    TileFunctionFrame f = { .kernel = w->kernel, .body = tile_hole(t, body) };
     f.threads = tile_number(t, w->threads);
     f.resident = tile_number(t, resident);
     if (t->classes.len) {
@@ -342,7 +342,7 @@ static void print_function(Tile *t, int resident, const Buf *body, Buf *out)
         tile_wanted_function_frame(out, &wanted);
         buf_line(out, "%s", "");
         tile_wanted_choice_frame(&choice, &calls);
-        f.body = template_lines(&choice);
+        f.body = tile_hole(t, &choice);
     }
     tile_function_frame(out, &f);
     buf_line(out, "%s", "");
@@ -487,6 +487,7 @@ static void print_kernel(Tile *t)
     tile_print_around(t, walk, &body);
     w->cuda = (Buf){ .arena = t->arena };
     print_function(t, tile_resident(t, tile_threads(&t->lay), w->smem), &body, &w->cuda);
+    tile_release_holes(t);
 }
 
 static bool keeps_narrow(const Tile *t)

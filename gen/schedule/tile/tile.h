@@ -188,6 +188,7 @@ typedef struct Tile {
     bool stores_halves; /* a state is being stored in bf16, for a session */
     int makers;                   /* forward: warps that make rows for the steps, behind those that walk */
     Buf made;                     /* their code */
+    Vec(Buf) holes; /* values of holes of the kernel that is printed (tile_hole) */
     bool making;                  /* printing that */
     bool no_made;                 /* refused, but perhaps not where kernels make these rows */
     const Reason *refused;

@@ -56,7 +56,7 @@ static void print_replayed_steps(Tile *t, Buf *out)
 {
     Buf step = { .arena = t->arena };
     tile_print_step(t->replay, &step, &step);
-    TileReplayStepsFrame f = { .place = tile_lines(t, tile_print_place), .step = template_lines(&step) };
+    TileReplayStepsFrame f = { .place = tile_lines(t, tile_print_place), .step = tile_hole(t, &step) };
     f.keeps = t->undoes ? "" : tile_of_states(t, keep_state);
     f.copies = tile_step_copies(t);
     tile_replay_steps_frame(out, &f);
@@ -156,9 +156,9 @@ static const char *starts_of(Tile *t, const char *chunk)
     Buf loads = { .arena = t->arena }, text = loads;
     for (int k = 0; k < t->states.len; k++)
         load_start(t, &t->states.data[k], chunk, &loads);
-    TileStartsFrame f = { .chunk = chunk, .loads = template_lines(&loads) };
+    TileStartsFrame f = { .chunk = chunk, .loads = tile_hole(t, &loads) };
     tile_starts_frame(&text, &f);
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 /* What is printed next reads and writes the states of the replay, or again those of the way back. */
@@ -185,9 +185,9 @@ static void print_replay_ahead(Tile *t, Buf *out)
     f.turned = tile_lines(t, print_turned);
     tile_print_step(t->replay, &head, &step);
     f.place = tile_lines(t, tile_print_place);
-    f.head = template_lines(&head);
+    f.head = tile_hole(t, &head);
     f.keeps = tile_of_states(t, keep_turned);
-    f.step = template_lines(&step);
+    f.step = tile_hole(t, &step);
     f.copies = tile_step_copies(t);
     tile_replay_ahead_frame(out, &f);
     swap_names(t);
@@ -241,10 +241,10 @@ static void print_back(Tile *t, Buf *out)
                         .ahead = t->ahead };
     f.place = tile_lines(t, tile_print_place);
     f.unroll = tile_lines(t, print_back_unroll);
-    f.head = template_lines(&head);
+    f.head = tile_hole(t, &head);
     f.states = t->undoes ? tile_lines(t, print_undo) : tile_of_states(t, t->ahead ? take_turned : take_state);
     f.fetch_start = !t->undoes && !t->ahead;
-    f.step = template_lines(&step);
+    f.step = tile_hole(t, &step);
     f.copies = tile_of_states(t, go_back);
     f.move = tile_lines(t, print_back_move);
     f.meet = tile_all_meet(t);

@@ -45,7 +45,7 @@ static const char *row_loads(Tile *t, const StateInfo *s, const char *from, cons
         tile_each_element(t, s, &text,
                           tile_text(t, "%s = cell_load<%s>(%s + (%s));", tile_state_var(t, s, s->name),
                                     t->real, from, at));
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 /* From the row that the call names. */
@@ -57,7 +57,7 @@ static void print_row_state(Tile *t, const StateInfo *s, const char *initial, Bu
     tile_each_element(t, s, &learned,
                       tile_text(t, "%s = %s;", tile_state_var(t, s, s->name), tile_initial_value(t, s)));
     f.size = tile_state_size(t, s);
-    f.learned = template_lines(&learned);
+    f.learned = tile_hole(t, &learned);
     if (strcmp(t->real, "float") == 0)
         f.halves = row_loads(t, s, tile_text(t, "((const cell_bf16 *)%s)", initial), at);
     f.loads = row_loads(t, s, initial, at);
@@ -65,9 +65,9 @@ static void print_row_state(Tile *t, const StateInfo *s, const char *initial, Bu
 }
 
 /* What only the threads do that walk. */
-static void print_walkers(const Tile *t, const Buf *body, Buf *out)
+static void print_walkers(Tile *t, const Buf *body, Buf *out)
 {
-    TileWalkersFrame f = { .makers = t->makers, .body = template_lines(body) };
+    TileWalkersFrame f = { .makers = t->makers, .body = tile_hole(t, body) };
     tile_walkers_frame(out, &f);
 }
 
@@ -101,7 +101,7 @@ static const char *checkpoint_at(Tile *t, CheckpointPlace place)
                          : place == OF_SEGMENT ? tile_text(t, "(2 * chunk + first / %d)", t->K)
                                                : tile_text(t, "(t / %d)", t->K);
     print_checkpoint(t, number, &text);
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 static void print_move(Tile *t, Buf *out)
@@ -115,15 +115,15 @@ static const char *forward_loop(Tile *t, bool segments, const Buf *step)
     Buf unroll = { .arena = t->arena }, text = unroll;
     TileForwardLoopFrame f = { .first = segments ? "first" : "0", .behind = segments ? "end" : "steps" };
     t->joined = tile_print_unroll(t, t->forward, &unroll);
-    f.unroll = template_lines(&unroll);
+    f.unroll = tile_hole(t, &unroll);
     f.place = tile_lines(t, tile_print_place);
     f.interval = tile_number(t, t->K);
     f.checkpoint = t->F != t->K && !segments ? checkpoint_at(t, OF_STEP) : NULL;
-    f.step = template_lines(step);
+    f.step = tile_hole(t, step);
     f.copies = tile_step_copies(t);
     f.move = tile_lines(t, print_move);
     tile_forward_loop_frame(&text, &f);
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 static void print_forward_rows(Tile *t, Buf *out)
@@ -163,7 +163,7 @@ static void print_row_store(Tile *t, const StateInfo *s, const char *to, Buf *ou
     tile_store_state(t, s, &halves, tile_text(t, "((cell_bf16 *)%s)", to), base);
     t->stores_halves = false;
     tile_store_state(t, s, &stores, to, base);
-    TileSlotWriteFrame f = { .halves = template_lines(&halves), .stores = template_lines(&stores) };
+    TileSlotWriteFrame f = { .halves = tile_hole(t, &halves), .stores = tile_hole(t, &stores) };
     tile_slot_write_frame(out, &f);
 }
 

@@ -12,11 +12,25 @@ const char *tile_number(Tile *t, int64_t n)
     return tile_text(t, "%" PRId64, n);
 }
 
+const char *tile_hole(Tile *t, const Buf *text)
+{
+    if (text->data)
+        vec_push(t->arena, &t->holes, *text);
+    return template_lines(text);
+}
+
+void tile_release_holes(Tile *t)
+{
+    for (int k = 0; k < t->holes.len; k++)
+        buf_release(&t->holes.data[k]);
+    t->holes.len = 0;
+}
+
 const char *tile_lines(Tile *t, void (*print)(Tile *t, Buf *out))
 {
     Buf text = { .arena = t->arena };
     print(t, &text);
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 const char *tile_of_states(Tile *t, void (*print)(Tile *t, const StateInfo *s, Buf *out))
@@ -24,7 +38,7 @@ const char *tile_of_states(Tile *t, void (*print)(Tile *t, const StateInfo *s, B
     Buf text = { .arena = t->arena };
     for (int k = 0; k < t->states.len; k++)
         print(t, &t->states.data[k], &text);
-    return template_lines(&text);
+    return tile_hole(t, &text);
 }
 
 bool tile_has_rows(const StateInfo *s)
@@ -386,7 +400,7 @@ static void set_item(Tile *t, TileFrame *f)
     f->each = t->lay.cr > 1 ? tile_text(t, " / %d", t->lay.cr) : "";
     f->blocks = poly_text(&p, t->w->blocks);
     f->sequence = print_indices(t, &indices);
-    f->indices = template_lines(&indices);
+    f->indices = tile_hole(t, &indices);
     if (module_starts(t->m) >= 0) {
         f->starts =
             tile_text(t, "(const int32_t *)args.ptr[%d]", tile_ref(t, REF_TENSOR, module_starts(t->m)));
@@ -460,7 +474,7 @@ const char *tile_end_chunk(const Step *s)
     f.behind = template_lines(&s->behind);
     if (s->behind.data)
         tile_end_chunk_frame(&text, &f);
-    return template_lines(&text);
+    return tile_hole(s->t, &text);
 }
 
 const char *tile_all_meet(const Tile *t)
