@@ -20,8 +20,8 @@ function quoted(text) {
     return "\"" text "\""
 }
 
-function piece(op, n, hole, text) {
-    op_of[pieces] = op; n_of[pieces] = n; hole_of[pieces] = hole; text_of[pieces] = text
+function piece(op, n, of, text) {
+    op_of[pieces] = op; n_of[pieces] = n; hole_of[pieces] = of; text_of[pieces] = text
     pieces++
 }
 

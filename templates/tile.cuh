@@ -654,3 +654,71 @@ if (chunk == chunks) {
     $copies
 }
 $starts
+
+$part tile_made_rows
+/* Rows of a chunk that its steps read, made by warps that walk no step: a lane makes some neighbours. It is a
+ * few rounds, once in a chunk, so that its code is short rather than unrolled.
+ *
+ *   text  start   the warp's number among those that make rows
+ *   text  makers  how many these are
+ *   text  lanes   of a row
+ *   text  wide    neighbours of a lane
+ *   lines values  what the rows are made of
+ *   lines stores  and the rows
+ */
+CELL_UNROLL_BY(1)
+for (int w = $start; w * 32 < steps * $lanes; w += $makers) {
+    const int p = w * 32 + lane, first = p % $lanes * $wide;
+    const bool mine = p < steps * $lanes;
+    const int s = mine ? p / $lanes : 0, slot = half + s;
+    const int64_t t = t0 + s;
+    (void)first, (void)slot, (void)t;
+    $values
+    if (mine) {
+        $stores
+    }
+}
+
+$part tile_behind
+/* What is written behind the steps of a chunk: all vectors of so many elements, in one loop, which begins
+ * with a warp of its own. It runs once or twice in a chunk, so that its code is short rather than unrolled.
+ *
+ *   text   thread   the thread's number, counted from that warp's first one
+ *   text   runs     of a step: of one or several neighbours
+ *   text   threads  of the block
+ *   text?  wide     neighbours of a run, where there are several
+ *   lines  place    `tile_place`
+ *   lines  stores   element x of step s of each vector, or those from `first` on
+ */
+CELL_UNROLL_BY(1)
+for (int p = $thread; p < steps * $runs; p += $threads) {
+$if wide
+    const int s = p / $runs, first = p % $runs * $wide;
+$else
+    const int s = p / $runs, x = p % $runs;
+$end
+    const int64_t t = t0 + s;
+    $place
+$if wide
+    (void)first;
+$else
+    (void)x;
+$end
+    $stores
+}
+
+$part tile_behind_vector
+/* Neighbours of a vector that go to memory at once.
+ *
+ *   text  real   the type
+ *   text  wide   how many
+ *   lines body   one of them
+ *   text  store  all of them
+ */
+$real some[$wide];
+CELL_UNROLL
+for (int i = 0; i < $wide; i++) {
+    const int x = first + i;
+    $body
+}
+$store

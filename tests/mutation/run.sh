@@ -145,7 +145,7 @@ build_compiler() {
     for f in $(grep -rl --include='*.c' '"base/mutate.h"' gen); do
         o=$work/objects/$(basename "$f" .c).o
         objects+=" $o"
-        [[ $o -nt $f && -z $(find gen -name '*.h' -newer "$o") ]] && continue
+        [[ $o -nt $f && -z $(find gen "$build/gen/templates" -name '*.h' -newer "$o") ]] && continue
         stale+=" $f"
     done
     # shellcheck disable=SC2086

@@ -5,7 +5,8 @@
 #include <inttypes.h>
 
 #include "base/mutate.h"
-#include "tile.h"
+#include "templates/tile.h"
+#include "tile_kernel.h"
 
 /* The rows that are being printed: one loop makes all that reads one another. */
 typedef struct Rows {
@@ -340,31 +341,30 @@ static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *
 {
     int64_t lanes = lanes_of(t, family, of);
     int wide = width_of(t, family, of);
-    Rows r = { .t = t, .s = t->forward, .lanes = lanes, .wide = wide, .along = tile_any(t, lanes * wide), .out = out };
+    Buf values = { .arena = t->arena }, stores = values;
+    Rows r = { .t = t,
+               .s = t->forward,
+               .lanes = lanes,
+               .wide = wide,
+               .along = tile_any(t, lanes * wide),
+               .out = &values };
+    TileMadeRowsFrame f = { .lanes = tile_number(t, lanes), .wide = tile_number(t, wide) };
     t->any = r.along;
     t->any_text = "(first + i)";
     int walkers = tile_threads(&t->lay) / 32;
-    const char *start = t->makers == 1 ? "0" : tile_text(t, "(warp - %d) %% %d", walkers - (t->makers - warp) % t->makers, t->makers);
-    buf_line(out, "CELL_UNROLL_BY(1)");
-    buf_line(out, "for (int w = %s; w * 32 < steps * %" PRId64 "; w += %d) {", start, lanes, t->makers);
-    out->indent++;
-    buf_line(out, "const int p = w * 32 + lane, first = p %% %" PRId64 " * %d;", lanes, wide);
-    buf_line(out, "const bool mine = p < steps * %" PRId64 ";", lanes);
-    buf_line(out, "const int s = mine ? p / %" PRId64 " : 0, slot = half + s;", lanes);
-    buf_line(out, "const int64_t t = t0 + s;");
-    buf_line(out, "(void)first, (void)slot, (void)t;");
+    f.start = t->makers == 1
+                  ? "0"
+                  : tile_text(t, "(warp - %d) %% %d", walkers - (t->makers - warp) % t->makers, t->makers);
+    f.makers = tile_number(t, t->makers);
     for (NodeId id = of; id < t->old_nodes; id++)
         if (tile_is_made(t, id) && family[id] == of)
             make_value(&r, id);
-    buf_line(out, "if (mine) {");
-    out->indent++;
     for (NodeId id = of; id < t->old_nodes; id++)
         if (tile_is_made(t, id) && family[id] == of)
-            store_value(&r, id, out);
-    out->indent--;
-    buf_line(out, "}");
-    out->indent--;
-    buf_line(out, "}");
+            store_value(&r, id, &stores);
+    f.values = tile_hole(t, &values);
+    f.stores = tile_hole(t, &stores);
+    tile_made_rows_frame(out, &f);
     return (warp + rounds_of(t, family, of)) % t->makers;
 }
 

@@ -1,9 +1,10 @@
 /* tile_when.c: when outs are written. At the level that has what they read; by the next step, behind a barrier that is there
  * anyway; with the next step's sums; or behind the chunk's steps, for all of them at once. Out: the choice for each out, in the
  * step's arrays, and the code of the latter kinds. */
-#include <inttypes.h>
 
 #include "ir/marks.h"
+#include "templates/tile.h"
+#include "tile_kernel.h"
 #include "tile_step.h"
 
 /* Is there a barrier in every step, whatever is asked for? In a cluster, one of all its blocks. */
@@ -331,7 +332,7 @@ static void print_elements(Step *s, Out *o, int wide, const char *condition, Buf
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
     Buf pre = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, body = pre;
-    body.indent += wide > 1;
+    body.indent = wide > 1 ? 0 : pre.indent;
     o->row = o->col = false;
     s->body = &body;
     s->pre = &pre;
@@ -347,19 +348,19 @@ static void print_elements(Step *s, Out *o, int wide, const char *condition, Buf
     tile_open_if(out, condition);
     buf_f(out, "%s", pre.data ? pre.data : "");
     if (wide > 1) {
-        buf_line(out, "%s some[%d];", t->real, wide);
-        buf_line(out, "CELL_UNROLL");
-        buf_line(out, "for (int i = 0; i < %d; i++) {", wide);
-        buf_line(out, "    const int x = first + i;");
-    }
-    buf_f(out, "%s", body.data);
-    if (wide > 1) {
-        buf_line(out, "}");
+        TileBehindVectorFrame f = { .real = t->real,
+                                    .wide = tile_number(t, wide),
+                                    .body = tile_hole(t, &body) };
         t->any_text = "first";
-        const char *at = tile_out_address(s, o, map);
-        buf_line(out, tile_may_add(t, o) ? "cell_put_vec<%d>(%s, some, args.flags & CELL_KERNEL_ACCUMULATE);"
-                                    : "cell_store_vec<%d>(%s, some);", wide, at);
+        f.store =
+            tile_text(t,
+                      tile_may_add(t, o) ? "cell_put_vec<%d>(%s, some, args.flags & CELL_KERNEL_ACCUMULATE);"
+                                         : "cell_store_vec<%d>(%s, some);",
+                      wide, tile_out_address(s, o, map));
         t->any_text = "x";
+        tile_behind_vector_frame(out, &f);
+    } else {
+        buf_f(out, "%s", body.data);
     }
     tile_close_if(out, condition);
 }
@@ -401,26 +402,22 @@ static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
     Tile *t = s->t;
     int threads = tile_threads(&t->lay), wide = behind_width(s, n);
     int64_t runs = n / wide;
-    buf_line(out, "CELL_UNROLL_BY(1)");
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", thread_from(t, warp), runs, threads);
-    out->indent++;
-    if (wide > 1)
-        buf_line(out, "const int s = p / %" PRId64 ", first = p %% %" PRId64 " * %d;", runs, runs, wide);
-    else
-        buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
-    buf_line(out, "const int64_t t = t0 + s;");
-    tile_print_place(t, out);
-    buf_line(out, wide > 1 ? "(void)first;" : "(void)x;");
+    Buf stores = { .arena = t->arena };
+    TileBehindFrame f = { .thread = thread_from(t, warp), .runs = tile_number(t, runs) };
+    f.threads = tile_number(t, threads);
+    f.wide = wide > 1 ? tile_number(t, wide) : NULL;
+    f.place = tile_lines(t, tile_print_place);
     t->any_text = "x";
     t->any = tile_any(t, n);
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = tile_describe_out(s, k);
         int c = t->class_of.data[k];
         if (has_length(s, k, n))
-            print_elements(s, &o, wide, s->wants && c >= 0 ? t->classes.data[c].name : tile_out_condition(s, &o), out);
+            print_elements(s, &o, wide,
+                           s->wants && c >= 0 ? t->classes.data[c].name : tile_out_condition(s, &o), &stores);
     }
-    out->indent--;
-    buf_line(out, "}");
+    f.stores = tile_hole(t, &stores);
+    tile_behind_frame(out, &f);
     return (warp + (int)((t->F * runs + 31) / 32)) % (threads / 32);
 }
 
