@@ -114,13 +114,13 @@ set_target() { # name, command, compiler and options: compiles the runtime and t
     ar rcs "$lib/libcell.a" "$lib"/runtime/*.o && ar rcs "$lib/libladder.a" "$lib"/ladder/*.o
 }
 
-compile() { # object, flags, source
+compile() { # object, flags, source, compiler
     # shellcheck disable=SC2086
-    $cc -std=c11 $2 -I"$root/runtime" -I"$root/runtime/cpu" -I"$dir" -c "$3" -o "$1" >>"$dir/log" 2>&1
+    ${4:-$cc} -std=c11 $2 -I"$root/runtime" -I"$root/runtime/cpu" -I"$dir" -c "$3" -o "$1" >>"$dir/log" 2>&1
 }
 
 instance() { # spec, options, sizes
-    local spec=$1 options=$2 sizes=$3 cell rough= symbols= part how
+    local spec=$1 options=$2 sizes=$3 cell rough= symbols= part how level=-O0 plain=$cc
     dir=$work/$(tr -c 'a-zA-Z0-9\n' '_' <<<"$spec $options")
     mkdir -p "$dir"
     # shellcheck disable=SC2086
@@ -136,9 +136,12 @@ instance() { # spec, options, sizes
     done
     compile "$dir/cpu.o" "-O1 $strict -Wno-psabi" "$dir/${cell}_cpu.c" || return 1
     compile "$dir/host.o" "-O0 -DCELL_CPU" "$dir/$cell.c" || return 1
-    compile "$dir/reference.o" "-O0 -DCELL_REAL=double" "$dir/${cell}_ref.c" || return 1
+    # At large sizes it takes longer to run than to optimise. Threads are not its concern.
+    [[ ! $sizes =~ [0-9]{3} ]] || level=-O1
+    [[ $target != thread ]] || plain=gcc
+    compile "$dir/reference.o" "$level -DCELL_REAL=double" "$dir/${cell}_ref.c" "$plain" || return 1
     rough+=" -include cell_rough.h"
-    compile "$dir/rough.o" "-O0 -DCELL_REAL=float $rough" "$dir/${cell}_ref.c" || return 1
+    compile "$dir/rough.o" "$level -DCELL_REAL=float $rough" "$dir/${cell}_ref.c" "$plain" || return 1
     # shellcheck disable=SC2086
     $cc "$dir"/{cpu,host,reference,rough}.o $symbols "$lib"/libladder.a "$lib"/libcell.a $libraries \
         -o "$dir/ladder" >>"$dir/log" 2>&1 || return 1

@@ -28,9 +28,9 @@ check() {
 # One size for cells with inner gradients: the evaluator computes the whole loss again for each element of a
 # gradient. At N = 1 a normalised key has no gradient but what rounding leaves.
 declare -A size=(
-    [dgd]="--dim H=3 --dim N=4" [titans]="--dim D=5 --dim N=4 --dim R=3" [moneta]="--dim D=5 --dim N=4"
-    [yaad]="--dim D=5 --dim N=4" [memora]="--dim D=5 --dim N=4" [titans_mlp]="--dim D=5 --dim N=4"
-    [trellis]="--dim D=5 --dim K=4"
+    [dgd]="--dim H=2 --dim N=3" [titans]="--dim D=4 --dim N=3 --dim R=2" [moneta]="--dim D=4 --dim N=3"
+    [yaad]="--dim D=4 --dim N=3" [memora]="--dim D=4 --dim N=3" [titans_mlp]="--dim D=4 --dim N=3"
+    [trellis]="--dim D=4 --dim K=3"
 )
 for spec in specs/*.cell; do
     # shellcheck disable=SC2086

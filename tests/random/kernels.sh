@@ -6,7 +6,8 @@
 # from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. Of gated cells the first
 # from the seed on with a resident walk by the grid, by a block, by a cluster, or of columns, that those before do
 # not have (WALKS, all four), go by schedule gemm in bf16 or f16. What the planner takes by itself, and the linear
-# cells, also run on the backend `cpu`. In: N cells (6) from SEED (1), BUILD, CELLC.
+# cells, also run on the backend `cpu`. AddressSanitizer looks at all but `steps` and chunks. In: N cells (6) from
+# SEED (1), BUILD, CELLC.
 # Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
@@ -38,6 +39,7 @@ instance() {
         -o "$out/$name") >/dev/null 2>"$out/err"; then
         [[ $schedule != auto ]] || on_cpu "$out/random.cell" "$type" "$out/$name/random_cpu.c"
         echo "$name random 1,1,7,5 2,3,3,4 1,6,1,2" >>"$out/list"
+        [[ $schedule != steps ]] || echo "$name" >>"$out/plain"
     elif grep -q 'has no state: only --schedule map' "$out/err"; then
         :                         # a cell without a state has no steps
     else
@@ -94,6 +96,7 @@ linear() {
     done)
     on_cpu "$out/linear.cell" "$type" "$out/$name/linear_cpu.c"
     echo "$name linear ${sizes//$'\n'/ }" >>"$out/list"
+    echo "$name" >>"$out/plain"
 }
 chunked=0 tried=0
 for ((i = seed; chunked < ${LINEAR:-2} && i < seed + 1000; i++)); do

@@ -10,8 +10,9 @@ source "$here/../ladder/emulated.sh"
 cd "$root" || exit 1
 out=$build/tests/tune
 export VERDICTS=off # candidates are compared by the objects of their instances
-rm -rf "$out/given"
-mkdir -p "$out/given"
+rm -rf "$out/given" "$out"/*/results
+beside=$out/beside               # objects that candidates are compared with
+mkdir -p "$out/given" "$beside"
 given=$out/given
 nvcc=$("$CELLC" version --verbose | sed -n 's/^nvcc: //p')
 unset CELLC_TUNED CELLC_TUNE_TIMES
@@ -54,19 +55,20 @@ list_candidates() {
 
 # What tells right candidates from wrong ones, on the emulator: NAME MODE gives the answer.
 compare() {
-    local dir=$out/$1 symbols= part cell sizes source
+    local dir=$out/$1 symbols='' part cell sizes source
     read -r _ cell sizes _ < <(grep "^$1 " "$out/list")
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
     for source in bench/call bench/results bench/footprint tests/tune/results; do
-        [[ $dir/${source//\//_}.time.o -nt $root/$source.c ]] ||
-            $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fsanitize=address,undefined -I"$root/runtime" -I"$root/bench" \
-                -c "$root/$source.c" -o "$dir/${source//\//_}.time.o" || return 1
+        [[ $beside/${source//\//_}.o -nt $root/$source.c ]] ||
+            $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -fsanitize=address,undefined -I"$root/runtime" -I"$root/bench" \
+                -c "$root/$source.c" -o "$beside/${source//\//_}.o" || return 1
     done
     # shellcheck disable=SC2086
-    $CXX -fsanitize=address,undefined "$dir"/{kernels.emulated,host,reference}.o "$dir"/*.time.o "$out"/common/cell_emu*.o \
-        $symbols "$RUNTIME" $LIBS -lpthread -lm -o "$dir/results" || return 1
+    [[ -e $dir/results ]] ||
+        $CXX -fsanitize=address,undefined ${EMU_LINKER:-} -Wl,-S "$dir"/{kernels.emulated,host,reference}.o \
+            "$beside"/*.o "$out"/common/cell_emu*.o $symbols "$RUNTIME" $LIBS -lpthread -lm -o "$dir/results" || return 1
     ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=emulated "$dir/results" "$sizes" "$2" "$out/results"
 }
 

@@ -49,10 +49,14 @@ comes_to() {
     fi
 }
 
-# WHAT FILE SED: a fault is seen, and leaves what was kept before.
+# WHAT FILE SED: a fault is seen, and leaves what was kept before. What was built without it comes back with it, times
+# and all, so that it is not built again.
 planted() {
     local what=$1 file=$2
+    rm -rf "$work"/*.sound
     cp -a "$file" "$work/sound"
+    cp -a "$out" "$work/out.sound"
+    cp -a "$copy/build" "$work/build.sound"
     sed -i "$3" "$file"
     if cmp -s "$file" "$work/sound"; then
         echo "FAIL $what: nothing is planted by $3"
@@ -60,7 +64,10 @@ planted() {
         return
     fi
     comes_to failed "$what"
-    cp "$work/sound" "$file"
+    rm -rf "$out" "$copy/build"
+    mv "$work/out.sound" "$out"
+    mv "$work/build.sound" "$copy/build"
+    cp -a "$work/sound" "$file"
     comes_to kept "$what, mended"
 }
 
