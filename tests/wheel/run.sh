@@ -182,6 +182,7 @@ fi
 compiler=$cc
 if [[ -z ${FULL:-}${COVER:-} ]]; then
     expect 0 "" diff -r gen "$packed/tree/gen"
+    expect 0 "" diff -r templates "$packed/tree/templates"
     compiler=$work/objects
     cat >"$compiler" <<SH
 #!/bin/bash
