@@ -486,19 +486,27 @@ static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *siz
     share_inputs(d, &c.f, &c.b);
     run_reference(&c, &c.f, &c.b);
     find_sense(&c);
-    if (c.u > unit(CELL_F64))
-        find_jumps(&c);
     return c;
+}
+
+/* With what moves by jumps too: this only leaves out elements of tensors. */
+static int count_with_jumps(Case *c)
+{
+    if (c->u > unit(CELL_F64))
+        find_jumps(c);
+    return count_undecided(c);
 }
 
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states)
 {
     static const double mild[] = { 1, 1, 0.5, 0.25, 0.125 };
     Case best = case_drawn(ctx, d, sizes, null_states, mild[0]);
-    int undecided = count_undecided(&best);
+    int undecided = count_with_jumps(&best);
     for (size_t i = 1; undecided && i < sizeof mild / sizeof *mild; i++) {
         Case c = case_drawn(ctx, d, sizes, null_states, mild[i]);
         int left = count_undecided(&c);
+        if (left < undecided)
+            left = count_with_jumps(&c);
         case_free(left < undecided ? &best : &c);
         if (left >= undecided)
             continue;
