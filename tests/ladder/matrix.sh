@@ -39,10 +39,10 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     done
 }
 
-one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5"
+one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 1,34,5 gpu:2,34,5"
 two="1,1,7,2 2,2,5,3 3,3,9,1 1,5,3,2 3,17,7,5 1,34,5,3"
 heads="1,1,2 2,2,3 3,3,1 1,5,4 3,17,2 1,34,5"
-one_less="1,1 2,2 3,3 1,5 3,17 2,34"
+one_less="1,1 2,2 3,3 1,5 3,17 1,34 gpu:2,34"
 if [[ -n $full ]]; then
     one+=" 5,15,33 1,16,64 7,33,70 2,100,13"
     two+=" 5,15,33,3 1,16,64,6 3,33,70,9 2,100,13,2"
@@ -157,7 +157,7 @@ TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "1,2,136,2 gpu:2,2,136,5 1,4,8,1 1,2,16,64"
 TYPES=bf16 SUFFIX=_columns instance e2 gemm "2,3,16,5 1,2,264,2" --reverse
 # Enough elements for vectors within a step.
-TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8 1,2,1,8,2"
+TYPES=f32 SUFFIX=_wide instance slstm steps "64,1,1,512,8 1,2,1,8,2 gpu:64,2,1,512,8"
 # Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
 instance e2 "steps gemm" "1,1,7 2,2,70 3,3,1 9,5,17 1,34,64" --dim D=8
 instance e2 gemm "2,3,70 5,2,3" --dim D=6

@@ -45,30 +45,40 @@ is_large() {
     return 1
 }
 
-# OBJECT COMMAND...: an object of the reference. Its text hangs on no schedule and seldom on a type: what is
-# compiled with the same command for one instance is there for all that come after it.
-reference() {
-    local pool=$objects/references object=$1 source=$dir/${cell}_ref.c key
-    shift
-    if [[ $BACKEND != emulated ]]; then
-        compile "$object" "$source" "$@" -c "$source" -o "$object"
-        return
-    fi
+# OBJECT SOURCE FLAG COMMAND...: an object of a text that other instances may have as well; FLAG stands in
+# front of its name in COMMAND. The reference hangs on no schedule and seldom on a type, and kernels are the
+# same where instances differ in their sizes. What is compiled with the same command for one instance is there
+# for all that come after it.
+shared() {
+    local pool=$objects/shared object=$1 source=$2 flag=$3 key
+    shift 3
     mkdir -p "$pool"
-    key=$({ echo "${*//"$dir"/.}"; cat "$source"; } | sha256sum)
+    key=$({ echo "${EMU_SANITIZE:-1} ${*//"$dir"/.}"; cat "$source"; } | sha256sum)
     key=$pool/${key%% *}.o
     if [[ ! $key -nt $objects/stamp ]]; then
-        "$@" -c "$source" -o "$key.$$" >>"$log" 2>&1 && mv "$key.$$" "$key" || return 1
+        "$@" "$source" ${flag:+"$flag"} "$key.$$" >>"$log" 2>&1 && mv "$key.$$" "$key" || return 1
     fi
     ln -f "$key" "$object"
+}
+
+reference() { # OBJECT COMMAND...
+    local object=$1 source=$dir/${cell}_ref.c
+    shift
+    if [[ $BACKEND == emulated ]]; then
+        shared "$object" "$source" -o "$@" -c
+    else
+        compile "$object" "$source" "$@" -c "$source" -o "$object"
+    fi
 }
 
 kernels() {
     if [[ $BACKEND == cuda ]]; then
         # shellcheck disable=SC2086
         bash "$root/scripts/compile_kernels.sh" "$dir/$cell.cu" "$dir/kernels.$as.o" ${KERNEL_FLAGS:-} >>"$log" 2>&1
-    else
+    elif [[ -n ${EMU_REPORT:-} ]]; then
         bash "$root/tests/emulator/build.sh" cu "$dir/$cell.cu" "$dir/kernels.$BACKEND.o" >>"$log" 2>&1
+    else
+        shared "$dir/kernels.$BACKEND.o" "$dir/$cell.cu" "" bash "$root/tests/emulator/build.sh" cu
     fi
 }
 

@@ -4,9 +4,9 @@
 # path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
 # Those that cpu_takes names have kernels for the CPU beside. What does not compile is reported, and the exit
 # code is 1.
-# With COVER=1, and without ONLY, only those that cover.awk chooses are there, and DIR/plain names those
-# whose kernels go without AddressSanitizer: every second one of those that have schedule, type, and options
-# of time in common.
+# With COVER=1, and without ONLY, only those that cover.awk chooses are there, without those that have the
+# texts, but for the word bf16 or f16, and the sizes of one before them; and DIR/plain names those whose
+# kernels go without AddressSanitizer: seven of eight that have schedule, type, and options of time in common.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -15,7 +15,7 @@ cellc=${CELLC:-$root/build/cellc}
 mkdir -p "$dir"
 : >"$dir/list"
 failed=0
-declare -A taken in_turn
+declare -A taken in_turn texts named
 choose=(cat)
 [[ -z ${COVER:-} ]] || choose=(sed 's/|[^|]*$//')
 rm -f "$dir/plain"
@@ -28,6 +28,7 @@ fi
 # type; none.
 cpu_takes() { # spec, options, sizes
     local key
+    [[ -n ${CPU:-${FULL:-}} && ${CPU:-} != none ]] || return 1
     key="$1 $(sed -E 's/--(schedule|products|archs) [^ ]+//g' <<<"$2") $3"
     case ${CPU:-${FULL:+all}} in
     all) ;;
@@ -37,14 +38,21 @@ cpu_takes() { # spec, options, sizes
     [[ -z ${taken[$key]:-} ]] && taken[$key]=1
 }
 
+# The hash of an instance's kernels and launch plan without comments, blanks, and the word for a type of 16 bits.
+text_of() { # folder, cell
+    sed 's,//.*,,; s/b\?f16/h16/Ig; /\.program = /d' "$1/$2.cu" "$1/$2.c" |
+        tr -d ' \t\n' | sha256sum
+}
+
 while read -r line; do
     read -r name spec options <<<"${line%% | *}"
     [[ $name =~ ${ONLY:-.} ]] || continue
-    if grep -q "^$name " "$dir/list"; then
+    if [[ -n ${named[$name]:-} ]]; then
         echo "FAIL $name: two instances have that name"
         failed=1
         continue
     fi
+    named[$name]=1
     # Files that come out the same keep their time, so that nothing is compiled again for them.
     new=$dir/$name.new
     rm -rf "$new"
@@ -57,6 +65,14 @@ while read -r line; do
         rm -rf "$new"
         failed=1
         continue
+    fi
+    if [[ -e $dir/plain ]]; then
+        key="$spec ${line##* | } $(text_of "$new" "$spec")"
+        if [[ -n ${texts[$key]:-} ]]; then
+            rm -rf "$new" "${dir:?}/$name" "$dir/$name.err"
+            continue
+        fi
+        texts[$key]=1
     fi
     if cpu_takes "$spec" "$options" "${line##* | }"; then
         # shellcheck disable=SC2086
@@ -73,15 +89,18 @@ while read -r line; do
         rm -f "$dir/$name/${spec}_cpu.c"
     fi
     rm -f "$dir/$name.err"
-    mkdir -p "$dir/$name"
-    for file in "$new"/*; do
-        cmp -s "$file" "$dir/$name/$(basename "$file")" || mv "$file" "$dir/$name/"
-    done
-    rm -rf "$new"
+    if [[ -d $dir/$name ]]; then
+        for file in "$new"/*; do
+            cmp -s "$file" "$dir/$name/${file##*/}" || mv "$file" "$dir/$name/"
+        done
+        rm -rf "$new"
+    else
+        mv "$new" "$dir/$name"
+    fi
     echo "$name $spec ${line##* | }" >>"$dir/list"
     if [[ -e $dir/plain ]]; then
         key=$(grep -oE -- '--(schedule [a-z]+|dtype [a-z0-9]+|reverse|lengths|packed)' <<<"$options")
-        ((in_turn[$key] = 1 - ${in_turn[$key]:-0})) || echo "$name" >>"$dir/plain"
+        ((in_turn[$key] = ${in_turn[$key]:-0} + 1, in_turn[$key] % 8 == 1)) || echo "$name" >>"$dir/plain"
     fi
 done < <(bash "${MATRIX:-$here/matrix.sh}" | "${choose[@]}")
 exit $failed
