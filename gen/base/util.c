@@ -37,7 +37,7 @@ typedef struct Chunk {
 typedef struct Released { struct Released *next; size_t bytes; } Released;
 
 struct Arena {
-    Chunk *chunks;
+    Chunk *chunks, *spare; /* spare: without blocks, of zeros */
     size_t filling;    /* bytes of the last chunk that was made to be filled */
     Released *released[CLASSES];
 };
@@ -74,18 +74,42 @@ Arena *arena_new(void)
     return must_calloc(sizeof(Arena));
 }
 
-void arena_free(Arena *a)
+static void free_chunks(Chunk *k)
 {
-    if (!a)
-        return;
-    for (Chunk *k = a->chunks, *next; k; k = next) {
+    for (Chunk *next; k; k = next) {
         next = k->next;
         if (k->mapped)
             munmap(k, header_bytes() + k->size);
         else
             free(k);
     }
+}
+
+void arena_free(Arena *a)
+{
+    if (!a)
+        return;
+    free_chunks(a->chunks);
+    free_chunks(a->spare);
     free(a);
+}
+
+void arena_reset(Arena *a)
+{
+    Chunk *others = NULL;
+    for (Chunk *k = a->chunks, *next; k; k = next) {
+        next = k->next;
+        Chunk **list = k->mapped ? &a->spare : &others;
+        if (k->mapped)
+            memset((char *)k + header_bytes(), 0, k->used);
+        k->used = 0;
+        k->before = NULL;
+        k->next = *list;
+        *list = k;
+    }
+    free_chunks(others);
+    a->chunks = NULL;
+    memset(a->released, 0, sizeof a->released);
 }
 
 /* A block that has a chunk of its own goes behind the one that is being filled. */
@@ -123,7 +147,7 @@ static void *map_pages(size_t bytes)
 }
 
 /* Twice as much each time. */
-static Chunk *chunk_new(Arena *a)
+static Chunk *more_pages(Arena *a)
 {
     size_t bytes = a->filling ? 2 * a->filling : CHUNK_BYTES;
     a->filling = bytes = bytes > MOST_BYTES ? MOST_BYTES : bytes;
@@ -131,7 +155,18 @@ static Chunk *chunk_new(Arena *a)
     bool mapped = k != NULL;
     if (!mapped)
         k = must_calloc(bytes);
-    *k = (Chunk){ .next = a->chunks, .size = bytes - header_bytes(), .mapped = mapped };
+    *k = (Chunk){ .size = bytes - header_bytes(), .mapped = mapped };
+    return k;
+}
+
+static Chunk *chunk_new(Arena *a)
+{
+    Chunk *k = a->spare;
+    if (k)
+        a->spare = k->next;
+    else
+        k = more_pages(a);
+    k->next = a->chunks;
     if (k->next)
         k->next->before = k;
     a->chunks = k;
@@ -224,7 +259,7 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 
 /* ---- formats ---- */
 
-/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %c and %%: these are printed here, without the machinery that
+/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %c and %%: these are printed here, without the machinery that
  * vsnprintf sets up for every call. */
 typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
 
@@ -236,10 +271,10 @@ static void put_bytes(Printed *p, const char *s, size_t bytes)
     p->n += bytes;
 }
 
-static void put_int(Printed *p, int v)
+static void put_int(Printed *p, long long v)
 {
-    char digits[12], *s = digits + sizeof digits;
-    unsigned rest = v < 0 ? 0u - (unsigned)v : (unsigned)v;
+    char digits[24], *s = digits + sizeof digits;
+    unsigned long long rest = v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v;
     do
         *--s = (char)('0' + rest % 10);
     while (rest /= 10);
@@ -263,6 +298,11 @@ static bool print_plain(Printed *p, const char *fmt, va_list ap)
             put_bytes(p, text ? text : "(null)", strlen(text ? text : "(null)"));
         } else if (*s == 'd') {
             put_int(p, va_arg(ap, int));
+        } else if (strncmp(s, "lld", 3) == 0) {
+            put_int(p, va_arg(ap, long long));
+            s += 2;
+        } else if (*s == 'u') {
+            put_int(p, va_arg(ap, unsigned));
         } else if (*s == 'c') {
             put_bytes(p, &(char){ (char)va_arg(ap, int) }, 1);
         } else if (*s == '%') {
@@ -430,6 +470,21 @@ void buf_release(Buf *b)
     b->len = b->cap = 0;
 }
 
+void buf_bytes(Buf *b, const char *s, size_t n)
+{
+    if (b->dropped)
+        return;
+    buf_reserve(b, n);
+    memcpy(b->data + b->len, s, n);
+    b->len += n;
+    b->data[b->len] = 0;
+}
+
+void buf_text(Buf *b, const char *s)
+{
+    buf_bytes(b, s, strlen(s));
+}
+
 static void buf_v(Buf *b, const char *fmt, va_list ap)
 {
     if (b->dropped)
@@ -478,7 +533,7 @@ void buf_line(Buf *b, const char *fmt, ...)
     va_end(ap);
     if (b->len == text)
         b->len = start;
-    buf_f(b, "\n");
+    buf_bytes(b, "\n", 1);
 }
 
 /* ---- the compilation ---- */

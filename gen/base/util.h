@@ -12,6 +12,7 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
+void arena_reset(Arena *a);                                       /* all blocks are gone, the pages stay */
 void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL */
 /* Gives `old` where there is room behind it, else a copy; `old` is released then. */
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
@@ -43,6 +44,8 @@ Buf buf_like(const Buf *b);                                       /* empty, as f
 void buf_release(Buf *b);                                         /* empty again; its text is gone */
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
 void buf_put(Buf *b, int blanks, const char *text, size_t n); /* append so many blanks and n bytes */
+void buf_bytes(Buf *b, const char *s, size_t n);
+void buf_text(Buf *b, const char *s);                             /* cheaper than buf_f: no format is read */
 /* indent, append, newline */
 void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_json(Buf *b, const char *s, size_t len);                 /* a JSON string, with its quotes */

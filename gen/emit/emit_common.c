@@ -394,14 +394,14 @@ void buf_wrapped(Buf *out, const Buf *text)
         const char *line = text->data + at, *end = memchr(line, '\n', text->len - at);
         size_t len = end ? (size_t)(end - line) : text->len - at;
         if (!end || !stays(line, len)) {
-            buf_f(out, "%.*s", (int)(at - written), text->data + written);
+            buf_bytes(out, text->data + written, at - written);
             written = at + len + 1;
             wrap_line(out, line, len);
         }
         at += len + 1;
     }
     if (written < at)
-        buf_f(out, "%.*s", (int)(at - written), text->data + written);
+        buf_bytes(out, text->data + written, at - written);
 }
 
 /* ---- arguments */

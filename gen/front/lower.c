@@ -21,10 +21,15 @@ static void set_root(Flat *f, Symbol *s);
 
 const char *unique_ir_name(Flat *f, const char *base)
 {
+    uintptr_t number = (uintptr_t)map_get(&f->ir_names, base);
     const char *name = base;
-    for (int i = 2; map_get(&f->ir_names, name); i++)
-        name = intern_f(f->c, "%s_%d", base, i);
-    map_put(f->c->arena, &f->ir_names, name, (void *)(uintptr_t)name);
+    if (number) {
+        do
+            name = intern_f(f->c, "%s_%d", base, (int)number++);
+        while (map_get(&f->ir_names, name));
+        map_put(f->c->arena, &f->ir_names, base, (void *)number);
+    }
+    map_put(f->c->arena, &f->ir_names, name, (void *)(uintptr_t)2);
     return name;
 }
 

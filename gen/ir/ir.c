@@ -107,6 +107,17 @@ Module *module_new(Compiler *c, const char *name)
         (v)->cap = (v)->len;                                                                                 \
     } while (0)
 
+/* Passes make as many again: with room for these they are not copied once more. */
+static void own_nodes(Module *m)
+{
+    int cap = 2 * m->nodes.len + 8;
+    Node *nodes = arena_alloc(m->arena, sizeof *nodes * (size_t)cap);
+    if (m->nodes.len)
+        memcpy(nodes, m->nodes.data, sizeof *nodes * (size_t)m->nodes.len);
+    m->nodes.data = nodes;
+    m->nodes.cap = cap;
+}
+
 Module *module_copy(const Module *from)
 {
     Module *m = arena_alloc(from->arena, sizeof *m);
@@ -117,11 +128,17 @@ Module *module_copy(const Module *from)
     own_vec(m, &m->quotients);
     own_vec(m, &m->indices);
     own_vec(m, &m->tensors);
-    own_vec(m, &m->nodes);
     own_vec(m, &m->checks);
-    own_vec(m, &m->roots);
+    own_nodes(m);
     m->cons = cons_copy(m, from->cons);
     return m;
+}
+
+void module_release(Module *m)
+{
+    arena_release(m->arena, m->nodes.data, sizeof *m->nodes.data * (size_t)m->nodes.cap);
+    m->nodes.data = NULL;
+    m->nodes.len = m->nodes.cap = 0;
 }
 
 IndexId module_index(Module *m, const char *name, const Poly *extent)

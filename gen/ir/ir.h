@@ -194,6 +194,7 @@ struct Module {
 Module *module_new(Compiler *c, const char *name);
 /* A module with the same content: what is added to one of them, or changed, is not in the other. */
 Module *module_copy(const Module *from);
+void module_release(Module *m);   /* of a copy that nothing reads any more: its nodes are gone */
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);
 /* One between the step and kernels that compute a part of it, with numbers of the type that is computed in. */

@@ -128,7 +128,7 @@ static void find_sources(Print *p)
 
 static void put_string(Print *p, const char *s)
 {
-    buf_f(p->out, "\"");
+    buf_text(p->out, "\"");
     for (; *s; s++) {
         if (*s == '"' || *s == '\\')
             buf_f(p->out, "\\%c", *s);
@@ -137,7 +137,7 @@ static void put_string(Print *p, const char *s)
         else
             buf_f(p->out, "%c", *s);
     }
-    buf_f(p->out, "\"");
+    buf_text(p->out, "\"");
 }
 
 static void put_span(Print *p, Span s)
@@ -148,24 +148,25 @@ static void put_span(Print *p, Span s)
 
 static void put_index(Print *p, IndexId i)
 {
-    buf_f(p->out, "%s", p->m->indices.data[i].name);
+    buf_text(p->out, p->m->indices.data[i].name);
     if (p->index_shared[i])
         buf_f(p->out, ".%d", i);
 }
 
 static void put_indices(Print *p, const IndexId *ids, int n)
 {
-    buf_f(p->out, "[");
+    buf_text(p->out, "[");
     for (int i = 0; i < n; i++) {
-        buf_f(p->out, i ? ", " : "");
+        if (i)
+            buf_text(p->out, ", ");
         put_index(p, ids[i]);
     }
-    buf_f(p->out, "]");
+    buf_text(p->out, "]");
 }
 
 static void put_tensor(Print *p, TensorId t)
 {
-    buf_f(p->out, "%s", p->m->tensors.data[t].name);
+    buf_text(p->out, p->m->tensors.data[t].name);
     if (p->tensor_shared[t])
         buf_f(p->out, ".%d", t);
 }
@@ -185,14 +186,14 @@ static void put_coefficient(Print *p, const Poly *coef, bool first)
 {
     if (coef->is_const && (coef->value == 1 || coef->value == -1)) {
         bool minus = coef->value < 0;
-        buf_f(p->out, "%s", first ? (minus ? "-" : "") : minus ? " - " : " + ");
+        buf_text(p->out, first ? (minus ? "-" : "") : minus ? " - " : " + ");
     } else if (coef->nterms > 1) {
         buf_f(p->out, first ? "(" : " + (");
         poly_print(p->m, coef, p->out);
-        buf_f(p->out, ")*");
+        buf_text(p->out, ")*");
     } else {
         put_added(p, coef, first);
-        buf_f(p->out, "*");
+        buf_text(p->out, "*");
     }
 }
 
@@ -205,9 +206,9 @@ static void put_ix_term(Print *p, const IxTerm *t, bool first)
     }
     buf_f(p->out, t->kind == IA_DIV ? "div(" : "mod(");
     put_ix(p, t->arg);
-    buf_f(p->out, ", ");
+    buf_text(p->out, ", ");
     poly_print(p->m, t->by, p->out);
-    buf_f(p->out, ")");
+    buf_text(p->out, ")");
 }
 
 static void put_ix(Print *p, const IxExpr *e)
@@ -220,23 +221,23 @@ static void put_ix(Print *p, const IxExpr *e)
 
 static void put_map(Print *p, const IxExpr *const *map, int n)
 {
-    buf_f(p->out, " [");
+    buf_text(p->out, " [");
     for (int i = 0; i < n; i++) {
         buf_f(p->out, i ? ", " : "");
         put_ix(p, map[i]);
     }
-    buf_f(p->out, "]");
+    buf_text(p->out, "]");
 }
 
 static void put_step(Print *p, const Node *n)
 {
     if (!n->step)
         return;
-    buf_f(p->out, " at ");
+    buf_text(p->out, " at ");
     put_ix(p, n->step);
     if (n->past < 0)
         return;
-    buf_f(p->out, " past ");
+    buf_text(p->out, " past ");
     put_tensor(p, n->past);
 }
 
@@ -252,12 +253,12 @@ static void put_settings(Print *p)
     for (int i = 0; i < m->bound.len; i++) {
         buf_f(p->out, "bound %s = ", m->bound.data[i].name);
         put_string(p, m->bound.data[i].value);
-        buf_f(p->out, "\n");
+        buf_text(p->out, "\n");
     }
     for (int i = 0; i < m->options.len; i++) {
         buf_f(p->out, "option %s = ", m->options.data[i].name);
         put_string(p, m->options.data[i].value);
-        buf_f(p->out, "\n");
+        buf_text(p->out, "\n");
     }
 }
 
@@ -265,16 +266,16 @@ static void put_sizes(Print *p)
 {
     const Module *m = p->m;
     for (int i = 0; i < m->quotients.len; i++) {
-        buf_f(p->out, "quotient (");
+        buf_text(p->out, "quotient (");
         poly_print(m, m->quotients.data[i].num, p->out);
-        buf_f(p->out, ") / (");
+        buf_text(p->out, ") / (");
         poly_print(m, m->quotients.data[i].den, p->out);
-        buf_f(p->out, ")\n");
+        buf_text(p->out, ")\n");
     }
     for (int i = IX_FIRST; i < m->indices.len; i++) {
         buf_f(p->out, "index %d %s : ", i, m->indices.data[i].name);
         poly_print(m, m->indices.data[i].extent, p->out);
-        buf_f(p->out, "\n");
+        buf_text(p->out, "\n");
     }
 }
 
@@ -287,7 +288,7 @@ static void put_calls(Print *p)
         put_span(p, k->span);
         if (k->outer)
             buf_f(p->out, " via %d", call_number(p, k->outer));
-        buf_f(p->out, "\n");
+        buf_text(p->out, "\n");
     }
 }
 
@@ -301,7 +302,7 @@ static void put_init(Print *p, const Tensor *t)
         else
             buf_f(p->out, "%a", t->init_arg[i]);
     }
-    buf_f(p->out, ")");
+    buf_text(p->out, ")");
 }
 
 static void put_tensor_line(Print *p, TensorId id)
@@ -314,40 +315,40 @@ static void put_tensor_line(Print *p, TensorId id)
     }
     buf_f(p->out, "] %s%s", ir_dtypes[t->dtype], t->complex ? " complex" : "");
     if ((t->kind >= T_DOUT && t->kind != T_COTANGENT) || (t->kind == T_HISTORY && t->of >= 0)) {
-        buf_f(p->out, " of ");
+        buf_text(p->out, " of ");
         put_tensor(p, t->of);
     }
     if (t->no_grad)
-        buf_f(p->out, " no_grad");
+        buf_text(p->out, " no_grad");
     if (t->lengths)
-        buf_f(p->out, " lengths");
+        buf_text(p->out, " lengths");
     if (t->starts)
-        buf_f(p->out, " starts");
+        buf_text(p->out, " starts");
     if (t->chunk)
         buf_f(p->out, t->level ? " chunk %d" : " chunk", t->level);
     if (t->grows)
-        buf_f(p->out, " grows");
+        buf_text(p->out, " grows");
     if (t->range)
         buf_f(p->out, " in %s%a, %a%s", t->range->above ? "(" : "[", t->range->low, t->range->high,
               t->range->below ? ")" : "]");
     if (t->reach)
-        buf_f(p->out, " in reach");
+        buf_text(p->out, " in reach");
     if (t->init)
         put_init(p, t);
     put_span(p, t->span);
-    buf_f(p->out, "\n");
+    buf_text(p->out, "\n");
 }
 
 static void put_checks(Print *p)
 {
     const Module *m = p->m;
     for (int i = 0; i < m->checks.len; i++) {
-        buf_f(p->out, "check ");
+        buf_text(p->out, "check ");
         poly_print(m, m->checks.data[i].nonneg, p->out);
-        buf_f(p->out, " >= 0 ");
+        buf_text(p->out, " >= 0 ");
         put_string(p, m->checks.data[i].text);
         put_span(p, m->checks.data[i].span);
-        buf_f(p->out, "\n");
+        buf_text(p->out, "\n");
     }
 }
 
@@ -364,26 +365,26 @@ static void put_content(Print *p, const Node *n)
     switch (n->kind) {
     case N_CONST: buf_f(p->out, "const %a", n->value); break;
     case N_SIZE:
-        buf_f(p->out, "size ");
+        buf_text(p->out, "size ");
         poly_print(p->m, n->size, p->out);
         break;
     case N_INDEX:
-        buf_f(p->out, "index ");
+        buf_text(p->out, "index ");
         put_ix(p, n->ix);
         break;
     case N_LOAD:
-        buf_f(p->out, "load ");
+        buf_text(p->out, "load ");
         put_tensor(p, n->tensor);
         put_map(p, n->map, n->nmap);
         put_step(p, n);
         break;
     case N_ARRAY:
-        buf_f(p->out, "array ");
+        buf_text(p->out, "array ");
         put_indices(p, n->axes, n->naxes);
         put_args(p, n);
         break;
     case N_VIEW:
-        buf_f(p->out, "view");
+        buf_text(p->out, "view");
         put_args(p, n);
         put_map(p, n->map, n->nmap);
         put_step(p, n);
@@ -407,7 +408,7 @@ static void put_node(Print *p, NodeId id)
     buf_f(p->out, "%%%d = ", id);
     put_content(p, n);
     if (n->name) {
-        buf_f(p->out, " ");
+        buf_text(p->out, " ");
         put_string(p, n->name);
     }
     buf_f(p->out, " : %s", types[n->type]);
@@ -415,7 +416,7 @@ static void put_node(Print *p, NodeId id)
     put_span(p, n->span);
     if (n->chain)
         buf_f(p->out, " via %d", call_number(p, n->chain));
-    buf_f(p->out, "\n");
+    buf_text(p->out, "\n");
 }
 
 static void put_roots(Print *p)
@@ -430,7 +431,7 @@ static void put_roots(Print *p)
             buf_f(p->out, " = %%%d\n", m->roots.data[t].of[k]);
         }
     if (m->whole_past)
-        buf_f(p->out, "whole_past\n");
+        buf_text(p->out, "whole_past\n");
     if (m->has_grad)
         buf_f(p->out, "adjoint from %%%d\n", m->forward_nodes);
 }
@@ -442,12 +443,12 @@ void ir_print(const Module *m, Buf *out)
     find_sources(&p);
     buf_f(out, "ir %s", m->name);
     put_span(&p, m->span);
-    buf_f(out, "\n");
+    buf_text(out, "\n");
     for (int i = 0; i < m->c->sources.len; i++)
         if (p.file_used[i]) {
             buf_f(out, "source %d ", p.file_number[i]);
             put_string(&p, m->c->sources.data[i].path);
-            buf_f(out, "\n");
+            buf_text(out, "\n");
         }
     put_settings(&p);
     put_sizes(&p);

@@ -33,9 +33,11 @@ typedef struct Hoisted {
     const KirExpr *local;
 } Hoisted;
 
-/* What is asked for of the next step: a place, and the pointer that may be null, or NULL. */
+/* What is asked for of the next step: a place, and the pointer that may be null, or NULL; hash: kir_expr_hash
+ * of the place. */
 typedef struct Prefetch {
     const KirExpr *place, *given;
+    uint64_t hash;
 } Prefetch;
 
 /* A pointer to a table of constants, by its number (plan_table.c). */

@@ -147,8 +147,11 @@ static void declare_sizes(Code *x)
 Code *code_new(Kernel *k, const char *name)
 {
     Module *m = k->p->m;
+    Arena *scratch = k->p->kernels ? k->p->kernels->scratch : NULL;
     Code *x = arena_alloc(m->arena, sizeof *x);
-    *x = (Code){ .k = k, .kir = kir_new(m->arena, name, k->threads), .indices = k->indices,
+    if (scratch)
+        arena_reset(scratch);
+    *x = (Code){ .k = k, .kir = kir_new(scratch ? scratch : m->arena, name, k->threads), .indices = k->indices,
                  .values = k->values };
     x->index = arena_alloc(m->arena, sizeof *x->index * (size_t)x->indices);
     x->value = arena_alloc(m->arena, sizeof *x->value * (size_t)x->values);
@@ -241,7 +244,8 @@ bool code_is_there(const Plan *p, Kir *kernel)
 
 void code_print(Plan *p, Kir *kernel, Buf *out)
 {
-    vec_push(p->m->arena, p->kernels, kernel);
+    if (!p->kernels->scratch)
+        vec_push(p->m->arena, p->kernels, kernel);
     kir_print_cuda(kernel, out);
 }
 

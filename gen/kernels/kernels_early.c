@@ -77,10 +77,11 @@ const KirExpr *code_hoisted_read(Code *x, const char *name, const KirExpr *load)
 
 void code_prefetch(Code *x, const KirExpr *place, const KirExpr *given)
 {
+    uint64_t hash = kir_expr_hash(place);
     for (int i = 0; i < x->prefetches.len; i++)
-        if (kir_equal(x->prefetches.data[i].place, place))
+        if (x->prefetches.data[i].hash == hash && kir_equal(x->prefetches.data[i].place, place))
             return;
-    vec_push(x->kir->arena, &x->prefetches, ((Prefetch){ place, given }));
+    vec_push(x->kir->arena, &x->prefetches, ((Prefetch){ place, given, hash }));
 }
 
 /* In the order in which they were wanted; those at other indices are left. */

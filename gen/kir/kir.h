@@ -272,6 +272,7 @@ const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
 bool kir_writes(const KirFunction *f, int argument);
 bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
 bool kir_equal(const KirExpr *a, const KirExpr *b); /* of the same variables */
+uint64_t kir_expr_hash(const KirExpr *e); /* the same of what kir_equal says is the same, in one process */
 bool kir_mentions(const KirExpr *e, const KirVar *v);
 /* The same with other variables in place of some. */
 typedef struct KirReplaced {

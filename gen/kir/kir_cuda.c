@@ -85,12 +85,13 @@ static void print_special(const KirExpr *e, Buf *out)
 
 static void print_args(const KirExpr *e, int from, Buf *out)
 {
-    buf_f(out, "(");
+    buf_text(out, "(");
     for (int i = from; i < e->nargs; i++) {
-        buf_f(out, i > from ? ", " : "");
+        if (i > from)
+            buf_text(out, ", ");
         print_expr(e->args[i], 0, out);
     }
-    buf_f(out, ")");
+    buf_text(out, ")");
 }
 
 /* Of whole numbers C's own operators, of reals the spelling in the operator's row. */
@@ -131,7 +132,7 @@ static void print_within(const KirExpr *e, Buf *out)
 {
     Buf inner = { .arena = out->arena };
     print_block(e->body, &inner);
-    buf_f(out, "([&] { ");
+    buf_text(out, "([&] { ");
     for (const char *s = inner.data; s && *s;) {
         size_t n = strcspn(s, "\n");
         size_t in = strspn(s, " ");
@@ -140,9 +141,9 @@ static void print_within(const KirExpr *e, Buf *out)
         s += n + (s[n] == '\n');
     }
     buf_release(&inner);
-    buf_f(out, "return ");
+    buf_text(out, "return ");
     print_expr(e->args[0], 0, out);
-    buf_f(out, "; }())");
+    buf_text(out, "; }())");
 }
 
 static void print_convert(const KirExpr *e, Buf *out)
@@ -152,7 +153,7 @@ static void print_convert(const KirExpr *e, Buf *out)
     else
         buf_f(out, "(%s)(", kir_cuda_scalar(e->type.of));
     print_expr(e->args[0], 0, out);
-    buf_f(out, ")");
+    buf_text(out, ")");
 }
 
 static void print_bare(const KirExpr *e, Buf *out)
@@ -161,32 +162,34 @@ static void print_bare(const KirExpr *e, Buf *out)
     switch (e->kind) {
     case KX_WHOLE: buf_f(out, e->whole < 0 ? "(%lld)" : "%lld", (long long)e->whole); break;
     case KX_REAL: print_real(e, out); break;
-    case KX_TRUTH: buf_f(out, e->whole ? "true" : "false"); break;
-    case KX_VAR: buf_f(out, "%s", e->var->name); break;
+    case KX_TRUTH: buf_text(out, e->whole ? "true" : "false"); break;
+    case KX_VAR: buf_text(out, e->var->name); break;
     case KX_SPECIAL: print_special(e, out); break;
     case KX_BINARY:
         print_expr(x[0], kir_operand_needs(e, 0), out);
-        buf_f(out, " %s ", kir_binary_words[e->op]);
+        buf_text(out, " ");
+        buf_text(out, kir_binary_words[e->op]);
+        buf_text(out, " ");
         print_expr(x[1], kir_operand_needs(e, 1), out);
         break;
     case KX_NEG: case KX_NOT:
-        buf_f(out, e->kind == KX_NEG ? "-" : "!");
+        buf_text(out, e->kind == KX_NEG ? "-" : "!");
         print_expr(x[0], e->kind == KX_NEG ? kir_needs_behind_minus(x[0]) : 9, out);
         break;
     case KX_SELECT:
         print_expr(x[0], 2, out);
-        buf_f(out, " ? ");
+        buf_text(out, " ? ");
         print_expr(x[1], 2, out);
-        buf_f(out, " : ");
+        buf_text(out, " : ");
         print_expr(x[2], 2, out);
         break;
     case KX_CONVERT: print_convert(e, out); break;
     case KX_LOAD:
         if (e->nargs == 2) {
             print_expr(x[0], 10, out);
-            buf_f(out, "[");
+            buf_text(out, "[");
             print_expr(x[1], 0, out);
-            buf_f(out, "]");
+            buf_text(out, "]");
             break;
         }
         buf_f(out, "%s<%s>", e->op == KA_LOAD_RO ? "cell_load_ro" : "cell_load", kir_cuda_scalar(e->type.of));
@@ -195,21 +198,23 @@ static void print_bare(const KirExpr *e, Buf *out)
     case KX_OP: print_op(e, out); break;
     case KX_CALL: print_call(e, out); break;
     case KX_APPLY:
-        buf_f(out, "%s", e->var->name);
+        buf_text(out, e->var->name);
         print_args(e, 0, out);
         break;
-    case KX_NULL: buf_f(out, "nullptr"); break;
+    case KX_NULL: buf_text(out, "nullptr"); break;
     case KX_WITHIN: print_within(e, out); break;
-    case KX_TEXT: buf_f(out, "%s", e->text); break;
+    case KX_TEXT: buf_text(out, e->text); break;
     }
 }
 
 static void print_expr(const KirExpr *e, int needs, Buf *out)
 {
     bool closed = kir_precedence(e) < needs;
-    buf_f(out, closed ? "(" : "");
+    if (closed)
+        buf_text(out, "(");
     print_bare(e, out);
-    buf_f(out, closed ? ")" : "");
+    if (closed)
+        buf_text(out, ")");
 }
 
 void kir_expr_cuda(const KirExpr *e, Buf *out)

@@ -18,11 +18,11 @@ void kir_print_filled(const char *fmt, const KirExpr *e, KirPrint print, Buf *ou
 {
     int next = 0;
     for (const char *s; (s = strstr(fmt, "%s")); fmt = s + 2) {
-        buf_f(out, "%.*s", (int)(s - fmt), fmt);
+        buf_bytes(out, fmt, (size_t)(s - fmt));
         const KirExpr *arg = e->args[next++];
         print(arg, s > fmt && s[-1] == '-' ? kir_needs_behind_minus(arg) : 9, out);
     }
-    buf_f(out, "%s", fmt);
+    buf_text(out, fmt);
 }
 
 /* Operands that C binds as it should, but that one reads twice: && in ||, and arithmetic in &. */

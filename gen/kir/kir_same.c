@@ -187,6 +187,17 @@ bool kir_same(Kir *a, Kir *b)
 
 /* ---- expressions of one kernel ---- */
 
+uint64_t kir_expr_hash(const KirExpr *e)
+{
+    if (!e)
+        return 1;
+    uint64_t h = mix((uint64_t)e->kind << 32 | (uint64_t)e->op, (uint64_t)e->whole);
+    h = mix(h, (uint64_t)(uintptr_t)e->var);
+    for (int i = 0; i < e->nargs; i++)
+        h = mix(h, kir_expr_hash(e->args[i]));
+    return h;
+}
+
 bool kir_equal(const KirExpr *a, const KirExpr *b)
 {
     return a == b || same_expr(a, b, NULL);

@@ -398,6 +398,9 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     Vec(const Plan *) plans = { 0 };
     emit_host_head(m, host);
     Kernels *kernels = arena_alloc(m->arena, sizeof *kernels);
+    const char *dump = m->c->dump_after;
+    if (!p->smaller && !p->other && !(dump && strcmp(dump, "kernels") == 0))
+        kernels->scratch = arena_new();
     for (Plan *q = p; q; q = q->smaller) {
         for (Plan *other = q; other; other = other->other) {
             other->kernels = kernels;
@@ -420,4 +423,6 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     put_tables(plans.data, plans.len, "__device__ ", cuda);
     buf_f(cuda, "%s", text.data ? text.data : "");
     emit_host_plan(m, first, host);
+    arena_free(kernels->scratch);
+    kernels->scratch = NULL;
 }

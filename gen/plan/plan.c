@@ -131,15 +131,19 @@ static Plan *try_schedule(const Module *untouched, const Request *request, Trial
 {
     Module *m = module_copy(untouched);
     bool rewritten = (*s)->rewrites && (*s)->rewrites(m);
-    if ((*s)->rewrites && !rewritten)
+    if ((*s)->rewrites && !rewritten) {
+        module_release(m);
         m = module_copy(untouched);
+    }
     Plan *p = plan_new(m, request, trial, *s);
     tell_refusals(p, r, false);
     *v = (Verdict){ .why = refuses_packed(m, p->schedule) };
     if (!v->why && p->schedule->refuses)
         v->why = p->schedule->refuses(p);
-    if (v->why)
+    if (v->why) {
+        module_release(m);
         return NULL;
+    }
     p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
     Planning planning = { .p = p, .order = s, .refusals = r, .untouched = untouched, .rewritten = rewritten };
     bool taken = plan_run_passes(&planning);

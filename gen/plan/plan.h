@@ -353,7 +353,9 @@ typedef struct Program {
 } Program;
 
 struct Kir;
-typedef Vec(struct Kir *) Kernels;
+/* Those of the plans of an instance that were built so far; scratch: where each is built in turn where no
+ * other plan may have the same one, so that none is kept; NULL: all are kept. */
+typedef struct Kernels { struct Kir **data; int len, cap; Arena *scratch; } Kernels;
 
 /* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read
  * by each. */
@@ -422,8 +424,7 @@ struct Plan {
     Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
     Buf reasons;                  /* lines for cellc explain */
     Buf dump; /* --dump-after: its text behind that pass; empty where it is none of plan_passes */
-    Kernels *kernels;             /* of the instance's plans, those that were built so far; while they are
-                                   * printed */
+    Kernels *kernels;             /* while they are printed */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
 

@@ -197,9 +197,14 @@ static bool plans_the_same(const Planning *s)
     const Schedule *next = s->order[1];
     const Plan *p = s->p;
     bool products = steps_multiply(&p->program[FORWARD]) || steps_multiply(&p->program[BACKWARD]);
-    return p->schedule->plans_as_next && !s->rewritten && !p->adds_products &&
-           !(products && next->adds_products) &&
-           !(next->rewrites && next->rewrites(module_copy(s->untouched)));
+    if (!p->schedule->plans_as_next || s->rewritten || p->adds_products || (products && next->adds_products))
+        return false;
+    if (!next->rewrites)
+        return true;
+    Module *copy = module_copy(s->untouched);
+    bool rewrites = next->rewrites(copy);
+    module_release(copy);
+    return !rewrites;
 }
 
 /* The plan is one by its schedule, or by the one behind it that takes such a plan too. */
