@@ -144,14 +144,21 @@ static void declare_sizes(Code *x)
     }
 }
 
+/* Where a kernel is built. */
+static Arena *kernel_arena(Plan *p)
+{
+    if (!p->kernels || !p->kernels->scratch)
+        return p->m->arena;
+    if (p->kernels->open++ == 0)
+        arena_reset(p->kernels->scratch);
+    return p->kernels->scratch;
+}
+
 Code *code_new(Kernel *k, const char *name)
 {
     Module *m = k->p->m;
-    Arena *scratch = k->p->kernels ? k->p->kernels->scratch : NULL;
     Code *x = arena_alloc(m->arena, sizeof *x);
-    if (scratch)
-        arena_reset(scratch);
-    *x = (Code){ .k = k, .kir = kir_new(scratch ? scratch : m->arena, name, k->threads), .indices = k->indices,
+    *x = (Code){ .k = k, .kir = kir_new(kernel_arena(k->p), name, k->threads), .indices = k->indices,
                  .values = k->values };
     x->index = arena_alloc(m->arena, sizeof *x->index * (size_t)x->indices);
     x->value = arena_alloc(m->arena, sizeof *x->value * (size_t)x->values);
@@ -247,6 +254,7 @@ void code_print(Plan *p, Kir *kernel, Buf *out)
     if (!p->kernels->scratch)
         vec_push(p->m->arena, p->kernels, kernel);
     kir_print_cuda(kernel, out);
+    p->kernels->open--;
 }
 
 void code_print_once(Plan *p, Kir *kernel, const char **name, Buf *out)

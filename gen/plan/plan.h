@@ -353,9 +353,10 @@ typedef struct Program {
 } Program;
 
 struct Kir;
-/* Those of the plans of an instance that were built so far; scratch: where each is built in turn where no
- * other plan may have the same one, so that none is kept; NULL: all are kept. */
-typedef struct Kernels { struct Kir **data; int len, cap; Arena *scratch; } Kernels;
+/* Those of the plans of an instance that were built so far; scratch: where they are built where no other plan
+ * may have the same one, so that none is kept once it is printed; NULL: all are kept. open: those in scratch
+ * that are not printed yet. */
+typedef struct Kernels { struct Kir **data; int len, cap; Arena *scratch; int open; } Kernels;
 
 /* Issue slots for an element of a value: made for each kernel that reads it, or made once, stored and read
  * by each. */

@@ -661,6 +661,36 @@ static void place_products_first(Plan *p, const Phasing *s, Phase phase, bool la
     }
 }
 
+/* The state that a side of a product reads as the step before has left it; -1: it reads something else. */
+static TensorId state_of_side(const Plan *p, const Read *r)
+{
+    TensorId of = r->is_tensor ? r->id : -1;
+    if (!r->is_tensor && copies_state(p, r->id))
+        of = at(p, at(p, r->id)->args[0])->tensor;
+    return of >= 0 && p->m->tensors.data[of].kind == T_STATE ? of : -1;
+}
+
+/* As they are written, would a step make a state anew in front of a product that reads it as it was? Then no
+ * kernel walks the steps: what blocks have posted of that state is of the step before (resident_several.c). */
+static bool state_made_before_product(Plan *p, const Phasing *s)
+{
+    const Program *pr = &p->program[s->g->dir];
+    Gemm g = { 0 };
+    NodeId factor[2];
+    for (NodeId id = 0; s->g->dir == FORWARD && id < p->n_nodes; id++) {
+        if (!is_placed(p, s, pr, id, PHASE_DURING, false) || !contraction_of(p, id, true, &g, factor))
+            continue;
+        const Read *side[] = { &g.a.read, &g.b.read };
+        for (int i = 0; i < 2; i++) {
+            TensorId of = state_of_side(p, side[i]);
+            NodeId next = of < 0 ? -1 : plan_named(p, p->m->roots.data[of].next);
+            if (next >= 0 && next < id && is_placed(p, s, pr, next, PHASE_DURING, false))
+                return true;
+        }
+    }
+    return false;
+}
+
 void make_groups(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -675,7 +705,7 @@ void make_groups(Plan *p, const Phasing *s)
         int first = last ? pr->groups.len : 0;
         for (int k = 0; k < phases; k++) {
             Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
-            if (p->calls == CALLS_SHORT) {
+            if (p->calls == CALLS_SHORT || (phase == PHASE_DURING && state_made_before_product(p, s))) {
                 place_products_first(p, s, phase, last, first);
                 continue;
             }
