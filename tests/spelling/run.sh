@@ -162,6 +162,37 @@ for term in 'sum[j] R[i,j] * h[n,j]' 'sum[j] h[n,j] * R[i,j]'; do
 $(sed 's/^/    /' "$work/diff")"
 done
 
+# Products of several states that are added up: in whatever order a step makes these anew, one kernel walks the
+# steps, and a step has the same operations.
+states() { # DEFINITIONS
+    cat <<END
+cell states {
+    dim D, H;
+    input x[D];
+    param W[H, D] ~ xavier, R[H, H] ~ orthogonal, Q[H, 2*H] ~ xavier;
+    state h[H], c[H];
+    output y[H];
+    $1
+    y[i] = h'[i];
+}
+END
+}
+c="c'[i] = 0.5 * c[i] + h[i];"
+terms='sum[d] W[i,d] * x[d] + sum[j] R[i,j] * h[j]'
+for term in 'sum[j] R[j,i] * c[j]' 'sum[j] Q[i,2*j] * c[j]' 'sum[j] Q[i,j+H] * tanh(c[j])'; do
+    h="h'[i] = tanh($terms + $term);"
+    states "$h $c" >"$work/plain.cell"
+    states "$c $h" >"$work/paper.cell"
+    for cell in plain paper; do
+        "$cellc" explain "$work/$cell.cell" --all --dtype bf16 >"$work/$cell" 2>"$work/$cell.err"
+        operations "$work/$cell" >"$work/$cell.operations"
+    done
+    [[ $(grep -c 'one kernel walks' "$work/plain.operations") == 2 && ! -s $work/paper.err ]] &&
+        diff "$work/plain.operations" "$work/paper.operations" >"$work/diff"
+    result $? "$term: other operations where the state c is made first:
+$(sed 's/^/    /' "$work/diff" "$work/paper.err")"
+done
+
 # ---- params apart, or stacked
 
 # Beside what is done once and what copies the gradients: the schedule, and the kernels that walk, of which
