@@ -157,6 +157,7 @@ typedef struct EvalProgram {
     int depth;
     Nest nest;
     int64_t t, steps;
+    int64_t elements;             /* of all its arrays so far */
     int64_t first, sequence;      /* number of the first step; which sequence of the batch */
     uint64_t sequence_tick;
     int away;                     /* while another step than the current one is looked at */

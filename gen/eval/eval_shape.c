@@ -12,11 +12,16 @@ bool ev_set_shape(EvalProgram *p, Array *a)
     for (int i = a->rank - 1; i >= 0; i--) {
         a->stride[i] = a->count;
         if (a->shape[i] < 0 || __builtin_mul_overflow(a->count, a->shape[i], &a->count) ||
-            a->count > MAX_ELEMENTS) {
-            diag(p->c, DIAG_ERROR, a->span, "%s is too large to evaluate: more than %d elements", a->name, MAX_ELEMENTS);
+            a->count > MAX_ELEMENTS - p->elements) {
+            if (p->elements <= MAX_ELEMENTS)
+                diag(p->c, DIAG_ERROR, a->span,
+                     "%s is too large to evaluate: the cell has more than %d elements with it", a->name,
+                     MAX_ELEMENTS);
+            p->elements = INT64_MAX; /* said once */
             return false;
         }
     }
+    p->elements += a->count;
     a->data = arena_alloc(p->arena, sizeof *a->data * (size_t)(a->count ? a->count : 1));
     for (int64_t i = 0; i < a->count; i++)
         a->data[i].v = NAN;       /* what no equation gives must be seen */
