@@ -228,7 +228,7 @@ static void settle(Planning *s)
 /* Behind settle: a plan may be of a schedule that has taken over another one's. */
 static void backward_rings(Planning *s)
 {
-    if (s->p->schedule->sums_steps)
+    if (s->p->schedule->sums_steps || s->p->request->cpu)
         find_rings(s->p, &s->of[BACKWARD]);
 }
 

@@ -373,7 +373,7 @@ void find_rings(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     bool back = s->g->dir == BACKWARD;
-    if (p->schedule->on_chip || (back && (p->request->cpu || module_starts(p->m) >= 0)))
+    if (p->schedule->on_chip || (back && module_starts(p->m) >= 0))
         return;
     for (NodeId id = 0; id < p->n_nodes; id++) {
         const Storage *st = &pr->node[id];
