@@ -10,7 +10,7 @@ enum {
     MAX_NEST = 200,
     MAX_STEPS = 4096,
     MAX_SHAPE_DEPTH = 3000,
-    MAX_ELEMENTS = 1 << 27        /* of all arrays of a cell together: 2 GB */
+    MAX_ELEMENTS = 1 << 28        /* of all arrays of a cell together: 4 GB */
 };
 
 typedef enum { SY_INDEX, SY_VALUE, SY_DIM, SY_CONST, SY_OPTION, SY_FN } SymbolKind;

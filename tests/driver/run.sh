@@ -501,7 +501,7 @@ wrong_vectors "B=2 T=3 D=3 H=2" " error: the file has no param weight_ih"
 printf '# sizes: B=2 T=3 D=3 H=70000000\ntensor input x 2 3 3\n1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9\n' >"$dir/h.vec"
 took=$(cpu_ms "$cellc" check specs/lstm.cell --vectors "$dir/h.vec")
 holds "vectors of a state of 70,000,000 are refused in $took ms" test "$took" -lt "$limit"
-expect 1 "too large to evaluate: the cell has more than 134217728 elements with it" \
+expect 1 "too large to evaluate: the cell has more than 268435456 elements with it" \
     "$cellc" check specs/lstm.cell --vectors "$dir/h.vec"
 for value in 0.5 2147483648 nan; do
     printf '# sizes: B=1 T=2 V=2 D=1\ntensor input id 1 2\n1 %s\ntensor param weight 2 1\n1 2\n' $value >"$dir/id.vec"

@@ -151,7 +151,7 @@ if ((!$#)); then
         run --dim N=2 --steps 1 < <(
         cell "z[i] = x[i]; repeat k:4096 { carry a[N] = z[i]; a'[i] = a[i] + 0.001 * x[i]; }
             y[i] = grad(a[i] * a[i], z[i]);")
-    limit '2^28 elements of one' 'more than 268435456 elements' run --dim N=2 --steps 1 < <(
+    limit '2^28 elements of all' 'more than 268435456 elements' run --dim N=2 --steps 1 < <(
         cell 'z[j:16384, k:32768] = x[0] + j * k; y[i] = x[i] + z[7,i + 1];')
     limit '| 256: inputs' 'at most 256' < <(cell "$(listed 'input p' 0 129 '; ') y[i] = x[i] + $(listed 'p' 0 129 ' + ')0;")
 fi
