@@ -22,7 +22,8 @@ WARN := -Wall -Wextra $(WERROR)
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
-# The compiler's own functions are its own in a library too, so that they can be inlined (3 percent of its time).
+# The compiler's own functions are its own in a library too, so that they can be inlined (3 percent of its
+# time).
 GEN_CFLAGS = $(ALL_CFLAGS) -fno-semantic-interposition
 
 all: runtime ## build the compiler and the runtime (the default)
@@ -109,7 +110,8 @@ $(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS) $(TEMPLATE_HEADERS)
 
 # flex's skeleton has functions nobody calls and compares signed with unsigned.
 $(BUILD)/gen/front/lex.o $(BUILD)/gen/front/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(GRAMMAR_HEADERS)
-	$(CC) $(GEN_CFLAGS) -Wno-unused-function -Wno-sign-compare -Wno-unused-parameter -Igen -I$(BUILD)/gen -c -o $@ $<
+	$(CC) $(GEN_CFLAGS) -Wno-unused-function -Wno-sign-compare -Wno-unused-parameter \
+	    -Igen -I$(BUILD)/gen -c -o $@ $<
 
 # ---- the runtime
 

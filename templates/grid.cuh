@@ -209,7 +209,7 @@ $end
 }
 
 $part grid_product
-/* One product of a step, so many sequences at a time. While tensor cores work, what pointwise groups read is
+/* One product of a step, some sequences at a time. While tensor cores work, what pointwise groups read is
  * asked for; then the warps' shares are added up.
  *
  *   lines comment    the line of the spec

@@ -155,7 +155,7 @@ $part head_next_reads
  *
  *   text  number  of the group
  *   text  depth   steps whose reads are under way
- *   text  step    so many steps behind step u, or the last
+ *   text  step    the step that is this number of steps behind u, or the last
  */
 reads_$number next_$number[$depth];
 CELL_UNROLL

@@ -680,7 +680,7 @@ for (int w = $start; w * 32 < steps * $lanes; w += $makers) {
 }
 
 $part tile_behind
-/* What is written behind the steps of a chunk: all vectors of so many elements, in one loop, which begins
+/* What is written behind the steps of a chunk: all vectors of one length, in one loop, which begins
  * with a warp of its own. It runs once or twice in a chunk, so that its code is short rather than unrolled.
  *
  *   text   thread   the thread's number, counted from that warp's first one

@@ -1,6 +1,7 @@
-/* pace.c: how fast this machine does what a compiler does: a fixed piece of work that shares no code with cellc. It
- * makes a graph of nodes in fresh memory, finds equal ones by their hash, walks it several times in another order and
- * prints it. Out: the least CPU time of eight rounds, in microseconds. (tests/pace.sh) */
+/* pace.c: how fast this machine does what a compiler does: a fixed piece of work that shares no code with
+ * cellc. It makes a graph of nodes in fresh memory, finds equal ones by their hash, walks it several times
+ * in another order and prints it. Out: the least CPU time of eight rounds, in microseconds. (tests/pace.sh)
+ * */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-# pace.sh: limits of CPU time that hold on slower machines, too; sourced. In: CC. A limit is written for the machine that the
-# promise was measured on, and grows with the time that tests/pace.c takes here, up to four times; it never shrinks. So a
-# slow machine, or one whose caches others use, does not look like a slow compiler, and one that takes twice as long does.
+# pace.sh: limits of CPU time that hold on slower machines, too; sourced. In: CC. A limit is written for the
+# machine that the promise was measured on, and grows with the time that tests/pace.c takes here, up to four
+# times; it never shrinks. So a slow machine, or one whose caches others use, does not look like a slow
+# compiler, and one that takes twice as long does.
 # shellcheck shell=bash
 
 pace_there=47000                 # what it took where limits were written: a Xeon at 2.5 GHz, nothing else running

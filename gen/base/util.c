@@ -259,8 +259,8 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 
 /* ---- formats ---- */
 
-/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %c and %%: these are printed here, without the machinery that
- * vsnprintf sets up for every call. */
+/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %c and %%: these are printed here, without
+ * the machinery that vsnprintf sets up for every call. */
 typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
 
 static void put_bytes(Printed *p, const char *s, size_t bytes)
@@ -480,6 +480,16 @@ void buf_bytes(Buf *b, const char *s, size_t n)
     b->data[b->len] = 0;
 }
 
+void buf_blanks(Buf *b, int n)
+{
+    if (b->dropped || n <= 0)
+        return;
+    buf_reserve(b, (size_t)n);
+    memset(b->data + b->len, ' ', (size_t)n);
+    b->len += (size_t)n;
+    b->data[b->len] = 0;
+}
+
 void buf_text(Buf *b, const char *s)
 {
     buf_bytes(b, s, strlen(s));
@@ -504,18 +514,6 @@ void buf_f(Buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     buf_v(b, fmt, ap);
     va_end(ap);
-}
-
-void buf_put(Buf *b, int blanks, const char *text, size_t n)
-{
-    size_t before = blanks > 0 ? (size_t)blanks : 0;
-    if (b->dropped)
-        return;
-    buf_reserve(b, before + n);
-    memset(b->data + b->len, ' ', before);
-    memcpy(b->data + b->len + before, text, n);
-    b->len += before + n;
-    b->data[b->len] = 0;
 }
 
 /* indent counts levels of four spaces; an empty line stays empty. */

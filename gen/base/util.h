@@ -43,7 +43,7 @@ typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; bool
 Buf buf_like(const Buf *b);                                       /* empty, as far in, dropped if b is */
 void buf_release(Buf *b);                                         /* empty again; its text is gone */
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
-void buf_put(Buf *b, int blanks, const char *text, size_t n); /* append so many blanks and n bytes */
+void buf_blanks(Buf *b, int n); /* append n spaces, none where n < 0 */
 void buf_bytes(Buf *b, const char *s, size_t n);
 void buf_text(Buf *b, const char *s);                             /* cheaper than buf_f: no format is read */
 /* indent, append, newline */

@@ -24,11 +24,12 @@ static bool holds(const Template *t, int hole, const void *frame)
 static void print_lines(Buf *out, int columns, const char *text)
 {
     if (columns == 0)
-        buf_put(out, 0, text, strlen(text));
+        buf_text(out, text);
     for (const char *end; columns && *text; text = end) {
         end = strchr(text, '\n');
         end = end ? end + 1 : text + strlen(text);
-        buf_put(out, end - text > 1 ? columns : 0, text, (size_t)(end - text));
+        buf_blanks(out, end - text > 1 ? columns : 0);
+        buf_bytes(out, text, (size_t)(end - text));
     }
 }
 
@@ -41,8 +42,11 @@ void template_print(Buf *out, const Template *t, const void *frame)
     for (int i = 0; i < t->npieces; i++) {
         const TemplatePiece *p = &t->pieces[i];
         switch (p->op) {
-        case TEMPLATE_LINE: buf_put(out, in + p->n, p->text, strlen(p->text)); break;
-        case TEMPLATE_TEXT: buf_put(out, 0, p->text, strlen(p->text)); break;
+        case TEMPLATE_LINE:
+            buf_blanks(out, in + p->n);
+            buf_text(out, p->text);
+            break;
+        case TEMPLATE_TEXT: buf_text(out, p->text); break;
         case TEMPLATE_HOLE:
         case TEMPLATE_LINES: {
             const char *text = text_of(t, p->hole, frame);
@@ -52,7 +56,7 @@ void template_print(Buf *out, const Template *t, const void *frame)
             if (p->op == TEMPLATE_LINES)
                 print_lines(out, in + p->n, text);
             else
-                buf_put(out, 0, text, strlen(text));
+                buf_text(out, text);
             break;
         }
         case TEMPLATE_IF: i = holds(t, p->hole, frame) ? i : p->n - 1; break;

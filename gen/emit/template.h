@@ -1,6 +1,6 @@
 /* template.h: skeletons of kernels with holes (templates/). The build makes of each file there a header,
- * templates/NAME.h, with a struct and a function NAME_frame for each part (templates/templates.awk): a printer
- * sets the struct's fields, a text for each hole, and calls the function. */
+ * templates/NAME.h, with a struct and a function NAME_frame for each part (templates/templates.awk): a
+ * printer sets the struct's fields, a text for each hole, and calls the function. */
 #ifndef CELLC_TEMPLATE_H
 #define CELLC_TEMPLATE_H
 

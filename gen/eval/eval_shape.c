@@ -17,7 +17,7 @@ bool ev_set_shape(EvalProgram *p, Array *a)
                 diag(p->c, DIAG_ERROR, a->span,
                      "%s is too large to evaluate: the cell has more than %d elements with it", a->name,
                      MAX_ELEMENTS);
-            p->elements = INT64_MAX; /* said once */
+            p->elements = MAX_ELEMENTS + 1; /* said once */
             return false;
         }
     }

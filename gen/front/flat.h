@@ -240,7 +240,7 @@ struct Flat {
     NameMap adjoints; /* of fns, by the fn's name -> FnDef */
     Vec(const FnDef *) adjoint_list;
     NameMap files; /* imported paths -> Stmt */
-    NameMap ir_names;             /* those that are taken: the number that the next one called so begins to try */
+    NameMap ir_names; /* those that are taken -> the number that unique_ir_name tries first for another one */
     NameMap arrays; /* "value axes..." -> the NodeId of its first array */
     SymbolVec
         symbols; /* values of the cell itself, in order of declaration; after expand in order of evaluation */

@@ -182,8 +182,8 @@ int k_width(const Kernel *k);                      /* neighbours in a vector of 
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k));
 void k_open(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void k_close(Kernel *k);
-/* What is printed from k_divert on goes to `text`, until k_lines gives it as the value of a template's hole, and
- * printing goes on where it was (k_divert's value). k_lines_of: what a function prints. */
+/* What is printed from k_divert on goes to `text`, until k_lines gives it as the value of a template's
+ * hole, and printing goes on where it was (k_divert's value). k_lines_of: what a function prints. */
 Buf *k_divert(Kernel *k, Buf *text);
 const char *k_lines(Kernel *k, Buf *out);
 const char *k_lines_of(Kernel *k, void (*print)(Kernel *k));

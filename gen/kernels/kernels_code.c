@@ -251,10 +251,11 @@ bool code_is_there(const Plan *p, Kir *kernel)
 
 void code_print(Plan *p, Kir *kernel, Buf *out)
 {
-    if (!p->kernels->scratch)
+    if (p->kernels->scratch)
+        p->kernels->open--;
+    else
         vec_push(p->m->arena, p->kernels, kernel);
     kir_print_cuda(kernel, out);
-    p->kernels->open--;
 }
 
 void code_print_once(Plan *p, Kir *kernel, const char **name, Buf *out)

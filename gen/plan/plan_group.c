@@ -670,8 +670,9 @@ static TensorId state_of_side(const Plan *p, const Read *r)
     return of >= 0 && p->m->tensors.data[of].kind == T_STATE ? of : -1;
 }
 
-/* As they are written, would a step make a state anew in front of a product that reads it as it was? Then no
- * kernel walks the steps: what blocks have posted of that state is of the step before (resident_several.c). */
+/* As they are written, would a step make the next value of a state in front of a product that reads it as it was? Then
+ * no kernel walks the steps: what blocks have posted of that state is of the step before
+ * (resident_several.c). */
 static bool state_made_before_product(Plan *p, const Phasing *s)
 {
     const Program *pr = &p->program[s->g->dir];

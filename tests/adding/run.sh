@@ -31,15 +31,8 @@ done
 passed=1
 CELLC=$work/cellc
 
-# same WHAT WANTED GOT
-same() {
-    if [[ $2 == "$3" ]]; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    printf '%s\n  wanted: %s\n  got:    %s\n' "$1" "$2" "$3"
-}
+# shellcheck source=tests/same.sh
+source tests/same.sh
 ((lines >= 120 && lines <= 180))
 same "the page's code has about 150 lines" 0 $?
 

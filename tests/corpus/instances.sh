@@ -1,9 +1,9 @@
 #!/bin/bash
-# The instances of the corpus, a line each: SPEC and the options of cellc. Every spec of specs/ in three types, with every value
-# of its options, under every schedule and every form of products, with lengths and in reverse, some of them packed, with slots,
-# or with lengths in reverse; every construct of
-# tests/constructs/ in two types, under two schedules and one form of products. Types, and the schedules of constructs, take
-# turns, so that each pair of values still occurs over the specs.
+# The instances of the corpus, a line each: SPEC and the options of cellc. Every spec of specs/ in three
+# types, with every value of its options, under every schedule and every form of products, with lengths and
+# in reverse, some of them packed, with slots, or with lengths in reverse; every construct of
+# tests/constructs/ in two types, under two schedules and one form of products. Types, and the schedules of
+# constructs, take turns, so that each pair of values still occurs over the specs.
 set -u
 export LC_ALL=C
 turn=0 others=0

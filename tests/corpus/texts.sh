@@ -1,9 +1,10 @@
 #!/bin/bash
-# All texts of instances: `texts.sh CELLC DIR` reads lines of instances.sh, and of each writes DIR/N/... : the files of cellc emit
-# -o, "explain" and "said" (messages and exit codes). N is the line's number, which stands before it. Prints a line for each:
-# N HASH VERDICT, "ok" or what is wrong: an exit code that is not 0, nor 1 with a message where a schedule was forced; a line
-# beyond 110 columns; explain without totals. KEEP= removes the texts when they are counted. Besides cellc no process is
-# started for an instance alone: a hundred of them take as long as what they look at.
+# All texts of instances: `texts.sh CELLC DIR` reads lines of instances.sh, and of each writes DIR/N/... :
+# the files of cellc emit -o, "explain" and "said" (messages and exit codes). N is the line's number, which
+# stands before it. Prints a line for each: N HASH VERDICT, "ok" or what is wrong: an exit code that is not
+# 0, nor 1 with a message where a schedule was forced; a line beyond 110 columns; explain without totals.
+# KEEP= removes the texts when they are counted. Besides cellc no process is started for an instance alone:
+# a hundred of them take as long as what they look at.
 set -u
 export LC_ALL=C
 unset CELLC_TUNED CELLC_TUNE_TIMES

@@ -8,8 +8,8 @@ cellc=${CELLC:-$PWD/build/cellc}
 [[ $cellc == /* ]] || cellc=$PWD/$cellc
 unset CELLC_HOME
 export CUDA_ARCHS=90 # one is enough here, and nvcc is slow
-# What is built here shows that it is built, and runs for milliseconds. The library that is built by default, below, has the
-# flags that users have; with FULL=1 all have.
+# What is built here shows that it is built, and runs for milliseconds. The library that is built by
+# default, below, has the flags that users have; with FULL=1 all have.
 [[ -n ${FULL:-} ]] || export CFLAGS=-O0 NVCCFLAGS="-Xcicc -O0 -Xptxas -O0"
 by_default() { env -u CFLAGS -u NVCCFLAGS "$@"; }
 dir=$(mktemp -d)
@@ -269,8 +269,9 @@ for p in parse lower differentiate simplify roots phases fused; do
     expect 0 "S" "$cellc" emit --dump-after $p $spec
 done
 
-# The promise is that a spec compiles, with its kernels but without nvcc, in 50 ms of the processor's time. The limit is
-# twice that, and more on slower machines and where others use the caches; with sanitizers it is that one ends.
+# The promise is that a spec compiles, with its kernels but without nvcc, in 50 ms of the processor's time.
+# The limit is twice that, and more on slower machines and where others use the caches; with sanitizers it
+# is that one ends.
 limit=$([[ -n ${SAN:-} || -n ${COVER:-} ]] && echo 10000 || paced 100)
 slowest=0
 
@@ -498,7 +499,8 @@ wrong_vectors "B=2 T=3 D=40000000 H=2" \
     "1:18: error: the cell does not compile at these sizes, the largest of which is D=40000000"
 wrong_vectors "B=2 T=3 D=3 H=2" " error: the file has no param weight_ih"
 # Arrays of 70,000,000 elements are refused before they are made, and once.
-printf '# sizes: B=2 T=3 D=3 H=70000000\ntensor input x 2 3 3\n1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9\n' >"$dir/h.vec"
+printf '# sizes: B=2 T=3 D=3 H=70000000\ntensor input x 2 3 3\n%s %s\n' \
+    "1 2 3 4 5 6 7 8 9" "1 2 3 4 5 6 7 8 9" >"$dir/h.vec"
 took=$(cpu_ms "$cellc" check specs/lstm.cell --vectors "$dir/h.vec")
 holds "vectors of a state of 70,000,000 are refused in $took ms" test "$took" -lt "$limit"
 expect 1 "too large to evaluate: the cell has more than 268435456 elements with it" \
@@ -654,7 +656,8 @@ while read -r line; do
     line=${line//out\/lib/$dir/generated/lib}
     [[ $line != *.svg* ]] || command -v dot >/dev/null || continue
     [[ $line != *'cellc watch'* ]] || continue        # it goes on until it is stopped: tests/watch
-    # Without FULL=1 selftest takes small cells in one type, and nvcc compiles what is built of the cell of the first example.
+    # Without FULL=1 selftest takes small cells in one type, and nvcc compiles what is built of the cell of
+    # the first example.
     if [[ -z ${FULL:-} ]]; then
         line=${line/selftest e79/selftest swiglu}
         line=${line/cellc selftest/cellc selftest --dtype f32}

@@ -19,15 +19,8 @@ if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags ${COVE
     exit 1
 fi
 
-# same NAME WANTED GOT
-same() {
-    if [[ $2 == "$3" ]]; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    printf '%s\n  wanted: %s\n  got:    %s\n' "$1" "$2" "$3"
-}
+# shellcheck source=tests/same.sh
+source tests/same.sh
 
 # A kernel of wrong.txt, from its lines behind the message.
 said() {

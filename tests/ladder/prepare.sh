@@ -38,7 +38,8 @@ cpu_takes() { # spec, options, sizes
     [[ -z ${taken[$key]:-} ]] && taken[$key]=1
 }
 
-# The hash of an instance's kernels and launch plan without comments, blanks, and the word for a type of 16 bits.
+# The hash of an instance's kernels and launch plan without comments, blanks, and the word for a type of 16
+# bits.
 text_of() { # folder, cell
     sed 's,//.*,,; s/b\?f16/h16/Ig; /\.program = /d' "$1/$2.cu" "$1/$2.c" |
         tr -d ' \t\n' | sha256sum

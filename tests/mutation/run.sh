@@ -178,7 +178,7 @@ check_shared() {
 # The kernels must build, run, and differ from the reference or be stopped by the emulator: exactly with a
 # bug.
 check_kernels() {
-    local name=$1 line=$2 spec options sizes instance dir last common=$work/common
+    local name=$1 line=$2 spec options sizes instance dir last limit common=$work/common
     read -r spec options <<<"${line%% | *}"
     line=${line#* | }
     sizes=${line%% | *}
@@ -197,7 +197,9 @@ check_kernels() {
     fi
     echo "$instance $(basename "$spec" .cell) $sizes" >"$dir/list"
     # A fault may make a kernel wait for ever; without one it ends, on a loaded machine after minutes.
-    last=$(LADDER_FIRST=1 LIMIT=$([[ $name == - ]] && echo 300 || echo 60) bash tests/ladder/one.sh "$dir" "$instance" "$common" | tail -n 1)
+    limit=$([[ $name == - ]] && echo 300 || echo 60)
+    last=$(LADDER_FIRST=1 LIMIT=$limit \
+        bash tests/ladder/one.sh "$dir" "$instance" "$common" | tail -n 1)
     if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
         echo "FAIL $name: $spec $options: $last"
     elif [[ $name == - ]]; then

@@ -1,14 +1,15 @@
 #!/bin/bash
 # Random cells through the kernels: each is compiled with the schedule that the planner takes and with
-# `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
-# Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
-# schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are linear in their states, the first
-# from the seed on that it takes, go by schedule chunk, in double, but the last in bf16. Of gated cells the first
-# from the seed on with a resident walk by the grid, by a block, by a cluster, or of columns, that those before do
-# not have (WALKS, all four), go by schedule gemm in bf16 or f16. What the planner takes by itself, and the linear
-# cells, also run on the backend `cpu`. AddressSanitizer looks at all but `steps` and chunks. In: N cells (6) from
-# SEED (1), BUILD, CELLC.
-# Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
+# `steps`, in double, and run on the emulator against its reference, over the sizes and identities of
+# tests/ladder. Half as many that have a rounded definition, the first such cells from the same seed on, are
+# compiled with the planner's schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are
+# linear in their states, the first from the seed on that it takes, go by schedule chunk, in double, but the
+# last in bf16. Of gated cells the first from the seed on with a resident walk by the grid, by a block, by a
+# cluster, or of columns, that those before do not have (WALKS, all four), go by schedule gemm in bf16 or
+# f16. What the planner takes by itself, and the linear cells, also run on the backend `cpu`.
+# AddressSanitizer looks at all but `steps` and chunks. In: N cells (6) from SEED (1), BUILD, CELLC. Out:
+# what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as
+# skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/../ladder/emulated.sh"

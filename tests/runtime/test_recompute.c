@@ -1,8 +1,8 @@
-/* Calls whose reserve has a budget, with the cell of toy_cell.h: for every number of steps up to some,
- * and every budget from the least to all, gradients have the bits of the call without one. Numbers are
- * whole and small, so that no sum is rounded, whatever its order. Memory has just the bytes that were
- * asked for, with a guard behind them. What is computed again is counted. The same with CELL_OFFLOAD, on
- * backends that copy at once, and that copy when something waits for it; and the order of pieces and copies. */
+/* Calls whose reserve has a budget, with the cell of toy_cell.h: for every number of steps up to some, and
+ * every budget from the least to all, gradients have the bits of the call without one. Numbers are whole
+ * and small, so that no sum is rounded, whatever its order. Memory has just the bytes that were asked for,
+ * with a guard behind them. What is computed again is counted. The same with CELL_OFFLOAD, on backends that
+ * copy at once, and that copy when something waits for it; and the order of pieces and copies. */
 #include "context.h"
 #include "expect.h"
 #include "toy_cell.h"

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The compiler under AddressSanitizer and UBSan: all that it writes of every spec and construct, and every mistake of
-# tests/diag. (`make check SAN=1` runs all suites so; this one is in every check.) In: BUILD, CC, SAN. Out: what was found,
-# and the sum as the last line. What UBSan finds ends the compiler without a word, and AddressSanitizer checks by calls:
-# texts of reports take a third of the time to compile. Where something is found, the compiler is built with reports and
-# says what.
+# The compiler under AddressSanitizer and UBSan: all that it writes of every spec and construct, and every
+# mistake of tests/diag. (`make check SAN=1` runs all suites so; this one is in every check.) In: BUILD, CC,
+# SAN. Out: what was found, and the sum as the last line. What UBSan finds ends the compiler without a word,
+# and AddressSanitizer checks by calls: texts of reports take a third of the time to compile. Where
+# something is found, the compiler is built with reports and says what.
 set -u
 cd "$(dirname "$0")/../.."
 # shellcheck source=tests/slots.sh

@@ -162,8 +162,8 @@ for term in 'sum[j] R[i,j] * h[n,j]' 'sum[j] h[n,j] * R[i,j]'; do
 $(sed 's/^/    /' "$work/diff")"
 done
 
-# Products of several states that are added up: in whatever order a step makes these anew, one kernel walks the
-# steps, and a step has the same operations.
+# Products of several states that are added up: in whatever order a step makes their next values, one kernel walks
+# the steps, and a step has the same operations.
 states() { # DEFINITIONS
     cat <<END
 cell states {

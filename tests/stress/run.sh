@@ -1,10 +1,10 @@
 #!/bin/bash
-# What cellc takes for specs of up to about 6 kB, whatever they are: shapes.sh has specs in which everything is shared,
-# nested or many. Each compilation may take 5 s of CPU, on a slower machine more (tests/pace.sh), 1 GB of addresses and
-# 2 MB of output. A walk that looks at shared parts again and again, or text that is printed again wherever it is used,
-# doubles with each of at least 24 levels, so it takes hours and terabytes instead. Then the limits: each is an error
-# with its number, which docs/language.md has as well. In: CELLC or BUILD; arguments: only these shapes. Out: what
-# failed, and the sum as the last line.
+# What cellc takes for specs of up to about 6 kB, whatever they are: shapes.sh has specs in which everything
+# is shared, nested or many. Each compilation may take 5 s of CPU, on a slower machine more (tests/pace.sh),
+# 1 GB of addresses and 2 MB of output. A walk that looks at shared parts again and again, or text that is
+# printed again wherever it is used, doubles with each of at least 24 levels, so it takes hours and
+# terabytes instead. Then the limits: each is an error with its number, which docs/language.md has as well.
+# In: CELLC or BUILD; arguments: only these shapes. Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

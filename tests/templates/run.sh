@@ -1,8 +1,8 @@
 #!/bin/bash
-# Skeletons of kernels (templates/): a part prints what its holes say, as far in as it should; a template with
-# a mistake is refused with its line; a hole without a value is an error of the compiler's. Every line of every
-# template stands, with its holes filled, in what cellc emits for tests/templates/instances, which are of the
-# corpus; and no hole is left there.
+# Skeletons of kernels (templates/): a part prints what its holes say, as far in as it should; a template
+# with a mistake is refused with its line; a hole without a value is an error of the compiler's. Every line
+# of every template stands, with its holes filled, in what cellc emits for tests/templates/instances, which
+# are of the corpus; and no hole is left there.
 set -u
 cd "$(dirname "$0")/../.."
 export LC_ALL=C
@@ -15,15 +15,8 @@ passed=0 failed=0
 flags=
 [[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
-# same NAME WANTED GOT
-same() {
-    if [[ $2 == "$3" ]]; then
-        passed=$((passed + 1))
-        return
-    fi
-    failed=$((failed + 1))
-    printf '%s\n  wanted: %s\n  got:    %s\n' "$1" "$2" "$3"
-}
+# shellcheck source=tests/same.sh
+source tests/same.sh
 
 # ---- mistakes: each text of broken.txt is a template; the line in front of it has what is said, and where
 refused() { # WANTED < template

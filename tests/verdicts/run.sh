@@ -49,8 +49,8 @@ comes_to() {
     fi
 }
 
-# WHAT FILE SED: a fault is seen, and leaves what was kept before. What was built without it comes back with it, times
-# and all, so that it is not built again.
+# WHAT FILE SED: a fault is seen, and leaves what was kept before. What was built without it comes back with
+# it, times and all, so that it is not built again.
 planted() {
     local what=$1 file=$2
     rm -rf "$work"/*.sound

@@ -178,7 +178,8 @@ else
     from=(bash -c "$install")
 fi
 "$python" -m venv --without-pip "$home/env2"
-# It has the compiler's sources as they are here, so that their objects are those of this build. FULL=1 compiles them.
+# It has the compiler's sources as they are here, so that their objects are those of this build. FULL=1
+# compiles them.
 compiler=$cc
 if [[ -z ${FULL:-}${COVER:-} ]]; then
     expect 0 "" diff -r gen "$packed/tree/gen"

@@ -417,8 +417,8 @@ static const char *step_totals(Kernel *k, const Buf *totals, const Named *sums)
     return k_lines(k, out);
 }
 
-/* Where memory has the next operand. Behind the last step nothing is multiplied, so nothing waits for what its
- * operand would be. */
+/* Where memory has the next operand. Behind the last step nothing is multiplied, so nothing waits for what
+ * its operand would be. */
 static const char *given(Kernel *k)
 {
     NodeId operand = gemm(k)->w->products[0].operand;

@@ -475,7 +475,8 @@ static void print_the_seed(Kernel *k)
     print_seed(k, gemm(k)->w->products);
 }
 
-/* What stands in front of the steps. The kernel's pointers are numbered in the order in which they are named. */
+/* What stands in front of the steps. The kernel's pointers are numbered in the order in which they are
+ * named. */
 static void set_up(Kernel *k, GridFrame *f)
 {
     const ResidentWalk *w = gemm(k)->w;

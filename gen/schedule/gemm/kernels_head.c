@@ -125,8 +125,8 @@ static void print_last_states(Kernel *k)
 
 /* ---- reads ahead ---- */
 
-/* Steps whose reads are under way. A step of a cluster takes longer than memory does, and the weights leave few
- * registers. */
+/* Steps whose reads are under way. A step of a cluster takes longer than memory does, and the weights leave
+ * few registers. */
 static int depth_of(const Kernel *k, const WalkGroup *loops, int n)
 {
     int reads = 0;

@@ -331,8 +331,8 @@ NodeId columns_term(const Plan *p, NodeId sum)
     return ix_is_index(read.map[0], &which) && which == a->axes[0] ? read.id : -1;
 }
 
-/* Is it a value of each column, the sum over its units of what a thread has in registers, that nothing reads but
- * `sums`? */
+/* Is it a value of each column, the sum over its units of what a thread has in registers, that nothing
+ * reads but `sums`? */
 static bool sums_units(const Plan *p, const Program *pr, const ResidentWalk *w, NodeId id, const Group *sums)
 {
     const Node *a = at(p, id), *r = at(p, a->args[0]);

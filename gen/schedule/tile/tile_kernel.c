@@ -277,7 +277,8 @@ const char *tile_buffer(const Tile *t)
     return t->ahead ? "third" : "half";
 }
 
-/* Thirds are counted in 32 bits, since a remainder of 64 is dozens of instructions; no memory holds 2^32 chunks. */
+/* Thirds are counted in 32 bits, since a remainder of 64 is dozens of instructions; no memory holds 2^32
+ * chunks. */
 void tile_print_chunk(Tile *t, Buf *out)
 {
     TileChunkFrame f = { .steps = tile_number(t, t->F), .buffer = tile_buffer(t) };

@@ -38,8 +38,8 @@ void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, con
 void tile_print_rows(Tile *t, const char *first, Buf *out);       /* of outs, where a chunk begins with that step */
 void tile_move_rows(Tile *t, bool later, Buf *out);
 const char *tile_number(Tile *t, int64_t n);
-/* A text as the value of a template's hole; what a function prints, and what one prints for all states. Such values
- * are kept until the kernel is printed: it is printed many times. */
+/* A text as the value of a template's hole; what a function prints, and what one prints for all states.
+ * Such values are kept until the kernel is printed: it is printed many times. */
 const char *tile_hole(Tile *t, const Buf *text);
 void tile_release_holes(Tile *t);
 const char *tile_lines(Tile *t, void (*print)(Tile *t, Buf *out));
