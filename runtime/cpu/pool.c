@@ -1,7 +1,8 @@
 /* The pool. Workers are made when a job first wants them, and wait: for a short time by looking, then
- * asleep. A job is cut into pieces, and whoever is free takes the next one. In a child of a fork there
- * are no workers; they are made anew. Guaranteed: when cell_pool_run returns, no thread looks at the job
- * any more. */
+ * asleep. Each thread begins with a share of a job, the same one in each job of as many items, so that what it
+ * read of a job before lies in its own second cache; a thread that is done with its share takes pieces of
+ * others'. In a child of a fork there are no workers; they are made anew. Guaranteed: when cell_pool_run returns,
+ * no thread looks at the job any more. */
 #include "pool.h"
 
 #include <pthread.h>
@@ -10,16 +11,22 @@
 #include <stdlib.h>
 
 /* PIECES: of a thread's share, so that a slow thread leaves some to others. LOOKS: before a thread sleeps. */
-enum { MOST = 256, PIECES = 4, LOOKS = 4000, ALIGNMENT = 64 };
+enum { MOST = 256, PIECES = 8, LOOKS = 4000, ALIGNMENT = 64 };
 
 typedef struct Job {
     cell_pool_fn fn;
     const void *data;
     int64_t items, piece;
     size_t scratch;
-    _Atomic int64_t next;
+    int threads;
     _Atomic int failed;
 } Job;
+
+/* Items of a job that one thread begins with, in a cache line of its own. */
+typedef struct Share {
+    _Alignas(ALIGNMENT) _Atomic int64_t next;
+    int64_t end;
+} Share;
 
 typedef struct Memory {
     void *at;
@@ -34,6 +41,7 @@ static _Atomic int wanted; /* workers that it takes */
 static _Atomic int busy; /* that are not done with it */
 static Job *_Atomic job;
 static _Atomic int ended;
+static Share share[MOST]; /* under `turn`, which is held as long as threads take of these */
 static int workers; /* under `turn`, and */
 static pthread_t thread[MOST];
 static unsigned seen_first[MOST]; /* the job before a worker's first */
@@ -109,19 +117,48 @@ static void *scratch_of(size_t bytes)
     return memory->at;
 }
 
-static void work(Job *of)
+static int64_t begin_of_share(const Job *of, int thread)
+{
+    return of->items / of->threads * thread + of->items % of->threads * thread / of->threads;
+}
+
+/* The next piece's first item, or one that is none. The last piece of a share stays with its own thread, which may
+ * have begun a little later. */
+static int64_t next_piece(Share *from, int64_t piece, int is_own)
+{
+    if (is_own)
+        return atomic_fetch_add(&from->next, piece);
+    int64_t first = from->next;
+    while (first + piece < from->end)
+        if (atomic_compare_exchange_weak(&from->next, &first, first + piece))
+            return first;
+    return from->end;
+}
+
+static void take(Job *of, Share *from, int is_own, void *scratch)
+{
+    for (;;) {
+        int64_t first = next_piece(from, of->piece, is_own);
+        if (first >= from->end)
+            return;
+        of->fn(of->data, first, from->end - first < of->piece ? from->end : first + of->piece, scratch);
+    }
+}
+
+/* own: the thread's share. */
+static void work(Job *of, int own)
 {
     void *scratch = of->scratch ? scratch_of(of->scratch) : NULL;
     if (of->scratch && !scratch) {
         of->failed = 1;
         return;
     }
-    for (;;) {
-        int64_t first = atomic_fetch_add(&of->next, of->piece);
-        if (first >= of->items)
-            return;
-        of->fn(of->data, first, of->items - first < of->piece ? of->items : first + of->piece, scratch);
+    if (of->threads == 1) {
+        of->fn(of->data, 0, of->items, scratch);
+        return;
     }
+    for (int i = 0; i < of->threads; i++)
+        take(of, &share[(own + i) % of->threads], i == 0, scratch);
 }
 
 static void *worker(void *argument)
@@ -144,7 +181,7 @@ static void *worker(void *argument)
         if (ended)
             return NULL;
         if (own < wanted)
-            work(job);
+            work(job, own + 1);
         atomic_fetch_sub(&busy, 1);
     }
     return NULL;
@@ -180,17 +217,22 @@ __attribute__((destructor)) static void end(void)
     }
 }
 
-static void run_together(Job *of, int threads)
+static void run_together(Job *of)
 {
-    make_workers(threads - 1);
+    make_workers(of->threads - 1);
+    of->threads = workers < of->threads - 1 ? workers + 1 : of->threads; /* each share has its own thread */
+    for (int i = 0; i < of->threads; i++) {
+        share[i].next = begin_of_share(of, i);
+        share[i].end = begin_of_share(of, i + 1);
+    }
     job = of;
-    wanted = threads - 1;
+    wanted = of->threads - 1;
     busy = workers;
     pthread_mutex_lock(&sleep_lock);
     number++;
     pthread_cond_broadcast(&woken);
     pthread_mutex_unlock(&sleep_lock);
-    work(of);
+    work(of, 0);
     for (unsigned looks = 0; busy > 0; looks++)
         look_again(looks);
     job = NULL;
@@ -200,7 +242,7 @@ cell_status cell_pool_run(cell_pool_fn fn, const void *data, int64_t items, int6
                           int threads, cell_error *err)
 {
     int64_t most = grain > 0 ? (items + grain - 1) / grain : items;
-    Job of = { .fn = fn, .data = data, .items = items, .piece = items, .scratch = scratch };
+    Job of = { .fn = fn, .data = data, .items = items, .piece = items, .scratch = scratch, .threads = 1 };
     if (items <= 0)
         return CELL_OK;
     pthread_once(&once, begin);
@@ -214,10 +256,11 @@ cell_status cell_pool_run(cell_pool_fn fn, const void *data, int64_t items, int6
     if (together) {
         int64_t piece = items / ((int64_t)threads * PIECES);
         of.piece = piece > grain ? piece : grain > 0 ? grain : 1;
-        run_together(&of, threads);
+        of.threads = threads;
+        run_together(&of);
         pthread_mutex_unlock(&turn);
     } else {
-        work(&of);
+        work(&of, 0);
     }
     return of.failed ? cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory: %zu bytes for each thread", scratch)
                      : CELL_OK;

@@ -9,13 +9,22 @@ enum { NAME(LANES) = BYTES / (int)sizeof(REAL), NAME(NR) = NV * NAME(LANES) };
 /* Four neighbours of a row. */
 typedef REAL NAME(Four) __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
-/* The sums of `rows` x `vectors` of a tile, both constants where this is called, to rows that are `pitch`
- * apart: stored, or added to what is there. */
-static inline __attribute__((always_inline)) void NAME(part)(const int rows, const int vectors, int64_t k,
-                                                             const REAL *a, const REAL *b, REAL *out,
-                                                             int64_t pitch, int adds)
+/* Rows of A for a tile: packed, or, with a step from one to the next, as they lie, neighbours term by term. */
+typedef struct NAME(Left) {
+    const REAL *at;
+    int64_t step; /* 0: packed */
+} NAME(Left);
+
+/* The sums of `rows` x `vectors` of a tile, both constants where this is called and so is `is_packed`, to rows
+ * that are `pitch` apart: stored, or added to what is there. m: rows that A has. */
+static inline __attribute__((always_inline)) void
+NAME(part)(const int rows, const int vectors, const int is_packed, int64_t m, int64_t k, NAME(Left) a, const REAL *b,
+           REAL *out, int64_t pitch, int adds)
 {
     NAME(V) sum[MR][NV];
+    const REAL *row[MR];
+    for (int i = 0; i < rows; i++)
+        row[i] = is_packed ? a.at + i : a.at + (i < m ? i : m - 1) * a.step;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
             sum[i][j] = (NAME(V)){ 0 };
@@ -30,7 +39,7 @@ static inline __attribute__((always_inline)) void NAME(part)(const int rows, con
                 __builtin_prefetch(b + (p + TERMS_AHEAD) * NAME(NR) + j * NAME(LANES));
         }
         for (int i = 0; i < rows; i++) {
-            NAME(V) left = a[p * MR + i] - (NAME(V)){ 0 }; /* in all lanes */
+            NAME(V) left = row[i][is_packed ? p * MR : p] - (NAME(V)){ 0 }; /* in all lanes */
             for (int j = 0; j < vectors; j++)
                 sum[i][j] += left * right[j];
         }
@@ -44,13 +53,13 @@ static inline __attribute__((always_inline)) void NAME(part)(const int rows, con
         }
 }
 
-/* A tile whose first m rows and n columns are wanted; others may be computed, too. */
-static void NAME(tile)(int64_t m, int64_t n, int64_t k, const REAL *a, const REAL *b, REAL *out,
-                       int64_t pitch, int adds)
+static inline __attribute__((always_inline)) void
+NAME(tile_of)(const int is_packed, int64_t m, int64_t n, int64_t k, NAME(Left) a, const REAL *b, REAL *out,
+              int64_t pitch, int adds)
 {
     enum { HALF = NV / 2 };
     const int half = n <= HALF * NAME(LANES);
-#define PART(rows, vectors) NAME(part)(rows, vectors, k, a, b, out, pitch, adds)
+#define PART(rows, vectors) NAME(part)(rows, vectors, is_packed, m, k, a, b, out, pitch, adds)
     if (m > 4 && MR > 4) {
         if (half)
             PART(MR, HALF);
@@ -68,6 +77,16 @@ static void NAME(tile)(int64_t m, int64_t n, int64_t k, const REAL *a, const REA
             PART(2, NV);
     }
 #undef PART
+}
+
+/* A tile whose first m rows and n columns are wanted; others may be computed, too. */
+static void NAME(tile)(int64_t m, int64_t n, int64_t k, NAME(Left) a, const REAL *b, REAL *out, int64_t pitch,
+                       int adds)
+{
+    if (a.step)
+        NAME(tile_of)(0, m, n, k, a, b, out, pitch, adds);
+    else
+        NAME(tile_of)(1, m, n, k, a, b, out, pitch, adds);
 }
 
 #define EACH(type, convert)                                                                                  \
@@ -216,8 +235,9 @@ typedef struct NAME(Piece) {
     int first, last; /* of the pieces of k */
     int packed, kept; /* B is packed already; it is, or will be, for other products */
     int64_t group; /* panels of B of an item */
-    /* a: its panels; NULL: an item packs those of its rows. sums: [m][n], where C does not keep them between
-     * the pieces; or NULL */
+    int64_t a_step; /* rows of A are taken as they lie, so far from one to the next; 0: they are packed */
+    /* a: its panels; NULL: an item packs those of its rows, or they are taken as they lie. sums: [m][n], where C
+     * does not keep them between the pieces; or NULL */
     REAL *a, *b, *sums;
 } NAME(Piece);
 
@@ -302,16 +322,24 @@ static int NAME(is_direct)(const NAME(Piece) * x, int64_t m, int64_t n)
            (!x->first || x->call->beta == 0 || x->call->beta == 1);
 }
 
-/* The tiles of rows [row, end) with one panel of B, which begins at column `col`; `left` has these rows. */
-static void NAME(multiply_panel)(const NAME(Piece) * x, int64_t row, int64_t end, int64_t col, int64_t to,
-                                 const REAL *left, const REAL *b, REAL *tile)
+/* Rows from `row` on: as they lie, or in `panels`, which begin with row `top`. */
+static NAME(Left) NAME(left)(const NAME(Piece) * x, int64_t row, int64_t top, const REAL *panels)
+{
+    if (x->a_step)
+        return (NAME(Left)){ (const REAL *)NAME(at)(&x->call->a, x->batch, x->row + row, x->term), x->a_step };
+    return (NAME(Left)){ panels + (row - top) * x->k, 0 };
+}
+
+/* The tiles of rows [top, end) with one panel of B, which begins at column `col`; `panels` has these rows. */
+static void NAME(multiply_panel)(const NAME(Piece) * x, int64_t top, int64_t end, int64_t col, int64_t to,
+                                 const REAL *panels, const REAL *b, REAL *tile)
 {
     const cell_matrix *c = &x->call->c;
     const int adds = !x->first || x->call->beta == 1;
     const int64_t n = to - col < NAME(NR) ? to - col : NAME(NR);
-    for (int64_t top = row; row < end; row += MR) {
+    for (int64_t row = top; row < end; row += MR) {
         const int64_t m = end - row < MR ? end - row : MR;
-        const REAL *a = left + (row - top) * x->k;
+        const NAME(Left) a = NAME(left)(x, row, top, panels);
         if (NAME(is_direct)(x, m, n)) {
             REAL *out = (REAL *)(uintptr_t)NAME(at)(c, x->batch, x->row + row, x->col + col);
             NAME(tile)(m, n, x->k, a, b, out, c->row_stride, adds);
@@ -332,12 +360,35 @@ static void NAME(multiply_items)(const void *data, int64_t first, int64_t end, v
     for (int64_t item = first; item < end; item++) {
         int64_t top = item / groups * ROWS, from = item % groups * wide;
         int64_t bottom = top + ROWS < x->m ? top + ROWS : x->m, to = from + wide < x->n ? from + wide : x->n;
-        if (!x->a && (item == first || from == 0))
+        if (!x->a && !x->a_step && (item == first || from == 0))
             NAME(pack_a)(x, top, bottom, own);
-        const REAL *left = x->a ? x->a + top * x->k : own;
+        const REAL *panels = x->a ? x->a + top * x->k : own;
         for (int64_t col = from; col < to; col += NAME(NR))
-            NAME(multiply_panel)(x, top, bottom, col, to, left, x->b + col * x->k, tile);
+            NAME(multiply_panel)(x, top, bottom, col, to, panels, x->b + col * x->k, tile);
     }
+}
+
+static int64_t NAME(rounded)(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+/* A panel of B each, packed before, with all terms and all rows of A as they lie: threads meet once, where
+ * pieces of terms would have them meet after each. */
+static void NAME(multiply_terms)(const void *data, int64_t first, int64_t end, void *scratch)
+{
+    const NAME(Piece) *x = data;
+    for (int64_t item = first; item < end; item++)
+        for (int64_t term = 0; term < x->k; term += DEPTH) {
+            NAME(Piece) of = *x;
+            of.term = term;
+            of.k = x->k - term < DEPTH ? x->k - term : DEPTH;
+            of.first = term == 0;
+            of.last = term + of.k == x->k;
+            NAME(multiply_panel)
+            (&of, 0, x->m, item * NAME(NR), x->n, NULL,
+             x->b + NAME(rounded)(x->n, NAME(NR)) * term + item * NAME(NR) * of.k, scratch);
+        }
 }
 
 /* A panel of B each, which the item packs for itself, and all rows. */
@@ -359,17 +410,18 @@ static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err
 {
     const int64_t panels = (x->n + NAME(NR) - 1) / NAME(NR), blocks = (x->m + ROWS - 1) / ROWS;
     const int64_t least = SMALL / (x->k * MR * NAME(NR)) + 1;
-    size_t scratch = sizeof(REAL) * (size_t)(MR * NAME(NR) + (x->a ? 0 : ROWS * x->k));
+    const int is_whole = x->m <= WHOLE; /* all rows of A are there before the first item begins */
+    size_t scratch = sizeof(REAL) * (size_t)(MR * NAME(NR) + (x->a || x->a_step ? 0 : ROWS * x->k));
     cell_status status = CELL_OK;
     if (x->a)
         status = cell_pool_run(NAME(pack_rows_of_a), x, blocks, SMALL / (x->k * ROWS) + 1, 0, threads, err);
-    if (status == CELL_OK && x->a && !x->kept && (threads == 1 || panels >= 2 * threads))
+    if (status == CELL_OK && is_whole && !x->kept && (threads == 1 || panels >= 2 * threads))
         return cell_pool_run(NAME(multiply_panels), x, panels, 1,
                              sizeof(REAL) * (size_t)((MR + x->k) * NAME(NR)), threads, err);
     if (status == CELL_OK && !x->packed)
         status = cell_pool_run(NAME(pack_items), x, panels, 4 * least, 0, threads, err);
     x->group = panels < WIDEST ? panels : WIDEST;
-    while (x->group > GROUP && blocks * ((panels + x->group - 1) / x->group) < ITEMS)
+    while (x->group > (x->a || x->a_step ? 1 : GROUP) && blocks * ((panels + x->group - 1) / x->group) < ITEMS)
         x->group = (x->group + 1) / 2;
     if (status == CELL_OK)
         status = cell_pool_run(NAME(multiply_items), x, blocks * ((panels + x->group - 1) / x->group),
@@ -377,9 +429,11 @@ static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err
     return status;
 }
 
-static int64_t NAME(rounded)(int64_t n, int64_t of)
+/* How far rows of A lie apart, where they can be taken as they lie; 0: they are packed. */
+static int64_t NAME(step_of)(const cell_gemm_call *call)
 {
-    return (n + of - 1) / of * of;
+    const cell_matrix *a = &call->a;
+    return a->dtype == REAL_TYPE && a->col_stride == 1 && a->row_stride > 0 ? a->row_stride : 0;
 }
 
 /* One of the batch, in pieces of columns, terms and rows. `kept`: B, packed whole by [columns][terms]
@@ -392,7 +446,8 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
     const int sums = call->c.dtype != REAL_TYPE && call->k > DEPTH;
     /* Rows go in pieces only where their sums are kept over all terms. */
     const int64_t rows = sums && call->m > MOST_ROWS ? MOST_ROWS : call->m;
-    const int64_t room_a = call->m <= WHOLE ? NAME(rounded)(call->m, MR) * depth : 0,
+    const int64_t a_step = NAME(step_of)(call);
+    const int64_t room_a = call->m <= WHOLE && !a_step ? NAME(rounded)(call->m, MR) * depth : 0,
                   room_b = kept ? 0 : NAME(rounded)(most_n, NAME(NR)) * depth;
     const int64_t room = room_a + room_b + (sums ? rows * most_n : 0);
     REAL *memory = room ? run->memory(run->data, sizeof(REAL) * (size_t)room) : NULL;
@@ -404,6 +459,14 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
     for (int64_t col = 0; col < call->n; col += MOST_COLUMNS) {
         int64_t n = call->n - col < MOST_COLUMNS ? call->n - col : MOST_COLUMNS;
         REAL *piece = kept ? kept + col / MOST_COLUMNS * packed_columns * call->k : NULL;
+        if (kept && is_packed && a_step && !sums && call->m <= WHOLE) {
+            NAME(Piece) x = { .call = call, .batch = batch, .col = col };
+            x.m = call->m, x.n = n, x.k = call->k, x.a_step = a_step, x.b = piece;
+            status = cell_pool_run(NAME(multiply_terms), &x, NAME(rounded)(n, NAME(NR)) / NAME(NR),
+                                   SMALL / (call->k * call->m * NAME(NR)) + 1,
+                                   sizeof(REAL) * (size_t)(MR * NAME(NR)), run->threads, err);
+            continue;
+        }
         for (int64_t row = 0; row < call->m; row += rows)
             for (int64_t term = 0; term < call->k && status == CELL_OK; term += DEPTH) {
                 int64_t m = call->m - row < rows ? call->m - row : rows,
@@ -411,6 +474,7 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
                 NAME(Piece) x = { .call = call, .batch = batch, .row = row, .col = col, .term = term };
                 x.m = m, x.n = n, x.k = k;
                 x.kept = kept != NULL;
+                x.a_step = a_step;
                 x.first = term == 0;
                 x.last = term + k == call->k;
                 x.a = room_a ? memory : NULL;
@@ -436,7 +500,10 @@ static void NAME(put)(const NAME(Few) * x, int64_t row, int64_t col, REAL sum)
     const cell_gemm_call *call = x->call;
     char *to = (char *)(uintptr_t)NAME(at)(&call->c, x->batch, row, col);
     REAL value = (REAL)call->alpha * sum;
-    NAME(write)
+    if (call->c.dtype == REAL_TYPE && call->beta == 0)
+        *(REAL *)to = value;
+    else
+        NAME(write)
     (to, call->c.dtype, call->beta == 0 ? value : value + (REAL)call->beta * NAME(one)(to, call->c.dtype));
 }
 
@@ -475,27 +542,61 @@ static REAL NAME(dot)(const REAL *a, const REAL *b, int64_t k)
     return NAME(tree)(lane);
 }
 
+enum { NAME(SIDE) = 4 }; /* columns whose sums are taken side by side, since each waits for its own last one */
+
+/* The same sums, of columns that are `step` apart. */
+static void NAME(dots_side_by_side)(REAL *to, const REAL *a, const REAL *b, int64_t step, int64_t k)
+{
+    enum { COUNT = 16 / NAME(LANES) };
+    const int64_t whole = k / 16 * 16;
+    NAME(V) sum[NAME(SIDE)][COUNT];
+    for (int j = 0; j < NAME(SIDE); j++)
+        for (int i = 0; i < COUNT; i++)
+            sum[j][i] = (NAME(V)){ 0 };
+    for (int64_t p = 0; p < whole; p += 16) {
+        for (int j = 0; j < NAME(SIDE); j++)
+            for (int byte = 0; byte < 16 * (int)sizeof(REAL); byte += 64)
+                __builtin_prefetch((const char *)(b + (j + NAME(SIDE)) * step + p) + byte);
+        for (int i = 0; i < COUNT; i++)
+            for (int j = 0; j < NAME(SIDE); j++)
+                sum[j][i] += *(const NAME(V) *)(a + p + i * NAME(LANES)) *
+                             *(const NAME(V) *)(b + j * step + p + i * NAME(LANES));
+    }
+    for (int j = 0; j < NAME(SIDE); j++) {
+        REAL lane[16];
+        for (int i = 0; i < COUNT; i++)
+            *(NAME(V) *)(lane + i * NAME(LANES)) = sum[j][i];
+        for (int64_t l = 0; l < k - whole; l++)
+            lane[l] += a[whole + l] * b[j * step + whole + l];
+        to[j] = NAME(tree)(lane);
+    }
+}
+
 /* Columns of B whose terms are neighbours: each sum in 16 lanes, which a tree adds up. */
 static void NAME(dots)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Few) *x = data;
     const cell_gemm_call *call = x->call;
     const int64_t k = call->k;
-    const int is_plain = call->c.dtype == REAL_TYPE && call->beta == 0;
+    const int is_real = call->b.dtype == REAL_TYPE;
     REAL *column = scratch;
-    for (int64_t j = first; j < end; j++) {
+    for (int64_t j = first; j < end;) {
+        const int n = is_real && end - j >= NAME(SIDE) ? NAME(SIDE) : 1;
         const REAL *b = (const REAL *)NAME(at)(&call->b, x->batch, 0, j);
-        if (call->b.dtype != REAL_TYPE) {
+        if (!is_real) {
             NAME(read)(column, 1, b, call->b.dtype, 1, k);
             b = column;
         }
         for (int64_t i = 0; i < call->m; i++) {
-            REAL sum = NAME(dot)(x->a + i * k, b, k);
-            if (is_plain)
-                *(REAL *)(uintptr_t)NAME(at)(&call->c, x->batch, i, j) = (REAL)call->alpha * sum;
+            REAL sum[NAME(SIDE)];
+            if (n == NAME(SIDE))
+                NAME(dots_side_by_side)(sum, x->a + i * k, b, call->b.col_stride, k);
             else
-                NAME(put)(x, i, j, sum);
+                sum[0] = NAME(dot)(x->a + i * k, b, k);
+            for (int c = 0; c < n; c++)
+                NAME(put)(x, i, j + c, sum[c]);
         }
+        j += n;
     }
 }
 
