@@ -1,8 +1,8 @@
 /* The pool. Workers are made when a job first wants them, and wait: for a short time by looking, then
- * asleep. Each thread begins with a share of a job, the same one in each job of as many items, so that what it
- * read of a job before lies in its own second cache; a thread that is done with its share takes pieces of
- * others'. In a child of a fork there are no workers; they are made anew. Guaranteed: when cell_pool_run returns,
- * no thread looks at the job any more. */
+ * asleep. Each thread begins with a share of a job, the same one in each job of as many items, so that what
+ * it read in a job before still lies in its own second cache; a thread that is done with its share takes
+ * pieces of the others. In a child of a fork there are no workers; they are made anew. Guaranteed: when
+ * cell_pool_run returns, no thread looks at the job any more. */
 #include "pool.h"
 
 #include <pthread.h>
@@ -122,8 +122,9 @@ static int64_t begin_of_share(const Job *of, int thread)
     return of->items / of->threads * thread + of->items % of->threads * thread / of->threads;
 }
 
-/* The next piece's first item, or one that is none. The last piece of a share stays with its own thread, which may
- * have begun a little later. */
+/* The first item of the next piece, or one that the share has not: there is no piece. The last
+ * piece of a share stays with the share's own thread, which may have begun a little later: what another
+ * thread takes leaves the cache where it is read in every call. */
 static int64_t next_piece(Share *from, int64_t piece, int is_own)
 {
     if (is_own)

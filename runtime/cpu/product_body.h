@@ -9,17 +9,18 @@ enum { NAME(LANES) = BYTES / (int)sizeof(REAL), NAME(NR) = NV * NAME(LANES) };
 /* Four neighbours of a row. */
 typedef REAL NAME(Four) __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
-/* Rows of A for a tile: packed, or, with a step from one to the next, as they lie, neighbours term by term. */
+/* Rows of A for a tile: packed, or as they lie, terms side by side and `step` from one row to the next. */
 typedef struct NAME(Left) {
     const REAL *at;
     int64_t step; /* 0: packed */
 } NAME(Left);
 
-/* The sums of `rows` x `vectors` of a tile, both constants where this is called and so is `is_packed`, to rows
- * that are `pitch` apart: stored, or added to what is there. m: rows that A has. */
-static inline __attribute__((always_inline)) void
-NAME(part)(const int rows, const int vectors, const int is_packed, int64_t m, int64_t k, NAME(Left) a, const REAL *b,
-           REAL *out, int64_t pitch, int adds)
+/* The sums of `rows` x `vectors` of a tile (constants where this is called, as is_packed), to rows that are
+ * `pitch` apart: stored, or added to what is there. m: rows that A has. */
+static inline __attribute__((always_inline)) void NAME(part)(const int rows, const int vectors,
+                                                             const int is_packed, int64_t m, int64_t k,
+                                                             NAME(Left) a, const REAL *b, REAL *out,
+                                                             int64_t pitch, int adds)
 {
     NAME(V) sum[MR][NV];
     const REAL *row[MR];
@@ -53,9 +54,9 @@ NAME(part)(const int rows, const int vectors, const int is_packed, int64_t m, in
         }
 }
 
-static inline __attribute__((always_inline)) void
-NAME(tile_of)(const int is_packed, int64_t m, int64_t n, int64_t k, NAME(Left) a, const REAL *b, REAL *out,
-              int64_t pitch, int adds)
+static inline __attribute__((always_inline)) void NAME(tile_of)(const int is_packed, int64_t m, int64_t n,
+                                                                int64_t k, NAME(Left) a, const REAL *b,
+                                                                REAL *out, int64_t pitch, int adds)
 {
     enum { HALF = NV / 2 };
     const int half = n <= HALF * NAME(LANES);
@@ -161,12 +162,16 @@ static inline __attribute__((always_inline)) void NAME(pack_rows)(REAL *to, cons
     enum { TERMS = 8 };
     for (int64_t begin = 0; begin < k; begin += TERMS)
         for (int64_t of = 0; of < panels; of++)
-            for (int64_t p = begin; p < k && p < begin + TERMS; p++)
+            for (int64_t p = begin; p < k && p < begin + TERMS; p++) {
+                for (int byte = 0; byte < wide * (int)sizeof(REAL); byte += 64)
+                    __builtin_prefetch((const char *)(from + (p + TERMS) * along + of * wide) + byte, 0,
+                                       SECOND_CACHE);
                 for (int i = 0; i < wide; i += 4) {
                     const int at = i + 4 > wide ? wide - 4 : i;
                     *(NAME(Four) *)(to + (of * k + p) * wide + at) =
                         *(const NAME(Four) *)(from + p * along + of * wide + at);
                 }
+            }
 }
 
 static inline __attribute__((always_inline)) void NAME(pack_terms)(REAL *to, const REAL *from, int64_t across,
@@ -236,8 +241,8 @@ typedef struct NAME(Piece) {
     int packed, kept; /* B is packed already; it is, or will be, for other products */
     int64_t group; /* panels of B of an item */
     int64_t a_step; /* rows of A are taken as they lie, so far from one to the next; 0: they are packed */
-    /* a: its panels; NULL: an item packs those of its rows, or they are taken as they lie. sums: [m][n], where C
-     * does not keep them between the pieces; or NULL */
+    /* a: its panels; NULL: an item packs those of its rows, or they are taken as they lie. sums: [m][n],
+     * where C does not keep them between the pieces; or NULL */
     REAL *a, *b, *sums;
 } NAME(Piece);
 
@@ -326,7 +331,8 @@ static int NAME(is_direct)(const NAME(Piece) * x, int64_t m, int64_t n)
 static NAME(Left) NAME(left)(const NAME(Piece) * x, int64_t row, int64_t top, const REAL *panels)
 {
     if (x->a_step)
-        return (NAME(Left)){ (const REAL *)NAME(at)(&x->call->a, x->batch, x->row + row, x->term), x->a_step };
+        return (NAME(Left)){ (const REAL *)NAME(at)(&x->call->a, x->batch, x->row + row, x->term),
+                             x->a_step };
     return (NAME(Left)){ panels + (row - top) * x->k, 0 };
 }
 
@@ -373,8 +379,8 @@ static int64_t NAME(rounded)(int64_t n, int64_t of)
     return (n + of - 1) / of * of;
 }
 
-/* A panel of B each, packed before, with all terms and all rows of A as they lie: threads meet once, where
- * pieces of terms would have them meet after each. */
+/* A panel of B each, which is packed, with all terms, and all rows of A as they lie: threads meet once, where
+ * with pieces of terms they would meet after each. */
 static void NAME(multiply_terms)(const void *data, int64_t first, int64_t end, void *scratch)
 {
     const NAME(Piece) *x = data;
@@ -410,7 +416,7 @@ static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err
 {
     const int64_t panels = (x->n + NAME(NR) - 1) / NAME(NR), blocks = (x->m + ROWS - 1) / ROWS;
     const int64_t least = SMALL / (x->k * MR * NAME(NR)) + 1;
-    const int is_whole = x->m <= WHOLE; /* all rows of A are there before the first item begins */
+    const int is_whole = x->a || (x->a_step && x->m <= WHOLE); /* all rows of A are there, and stay in L2 */
     size_t scratch = sizeof(REAL) * (size_t)(MR * NAME(NR) + (x->a || x->a_step ? 0 : ROWS * x->k));
     cell_status status = CELL_OK;
     if (x->a)
@@ -421,7 +427,8 @@ static cell_status NAME(run_piece)(NAME(Piece) * x, int threads, cell_error *err
     if (status == CELL_OK && !x->packed)
         status = cell_pool_run(NAME(pack_items), x, panels, 4 * least, 0, threads, err);
     x->group = panels < WIDEST ? panels : WIDEST;
-    while (x->group > (x->a || x->a_step ? 1 : GROUP) && blocks * ((panels + x->group - 1) / x->group) < ITEMS)
+    while (x->group > (x->a || x->a_step ? 1 : GROUP) &&
+           blocks * ((panels + x->group - 1) / x->group) < ITEMS)
         x->group = (x->group + 1) / 2;
     if (status == CELL_OK)
         status = cell_pool_run(NAME(multiply_items), x, blocks * ((panels + x->group - 1) / x->group),
@@ -456,7 +463,7 @@ static cell_status NAME(by_pieces)(const cell_gemm_call *call, int64_t batch, co
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a product");
     /* Of a whole piece, with its edge. */
     const int64_t packed_columns = NAME(rounded)(MOST_COLUMNS, NAME(NR));
-    for (int64_t col = 0; col < call->n; col += MOST_COLUMNS) {
+    for (int64_t col = 0; col < call->n && status == CELL_OK; col += MOST_COLUMNS) {
         int64_t n = call->n - col < MOST_COLUMNS ? call->n - col : MOST_COLUMNS;
         REAL *piece = kept ? kept + col / MOST_COLUMNS * packed_columns * call->k : NULL;
         if (kept && is_packed && a_step && !sums && call->m <= WHOLE) {
@@ -542,9 +549,10 @@ static REAL NAME(dot)(const REAL *a, const REAL *b, int64_t k)
     return NAME(tree)(lane);
 }
 
-enum { NAME(SIDE) = 4 }; /* columns whose sums are taken side by side, since each waits for its own last one */
+enum { NAME(SIDE) = 4 };
 
-/* The same sums, of columns that are `step` apart. */
+/* The same of SIDE columns, `step` apart: an addition waits for the one before in its column, not for
+ * others. */
 static void NAME(dots_side_by_side)(REAL *to, const REAL *a, const REAL *b, int64_t step, int64_t k)
 {
     enum { COUNT = 16 / NAME(LANES) };

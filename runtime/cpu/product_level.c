@@ -23,12 +23,13 @@ enum { BYTES = 16, MR = 4, NV = 2 };
 #endif
 
 /* DEPTH: terms of a piece, so that a block of A and a panel of B stay in L2; sums are kept in registers for
- * so long. ROWS: of an item. WHOLE: rows of A, at most, that are packed beforehand and stay in L2: then an item
- * is a panel of B, packed into the thread's own memory, which stays there too. GROUP, WIDEST: panels of B of an
- * item, more of them where there are ITEMS items anyway. MOST_ROWS: whose sums are kept beside C. SMALL:
- * operations of an item at least. FEW: rows that need no panels, and STRIP columns of which go together. TERMS_AHEAD:
- * terms of a panel of B, which lies in L2, that are asked for ahead. SECOND_CACHE: where what is packed is asked
- * for, as __builtin_prefetch says it: rows a page apart would drive one another out of L1. */
+ * so long. ROWS: of an item. WHOLE: rows of A, at most, that stay in L2, packed beforehand or as they lie:
+ * then an item is a panel of B, packed into the thread's own memory, which stays there too. GROUP, WIDEST:
+ * panels of B of an item, more of them where there are ITEMS items anyway, fewer than GROUP where an item
+ * packs no rows. MOST_ROWS: whose sums are kept beside C. SMALL: operations of an item at least. FEW: rows
+ * that need no panels, and STRIP columns of which go together. TERMS_AHEAD: terms of a panel of B, which
+ * lies in L2, that are asked for ahead. SECOND_CACHE: where what is packed is asked for, as
+ * __builtin_prefetch says it: rows a page apart would drive one another out of L1. */
 enum {
     DEPTH = 512,
     ROWS = 8 * MR,

@@ -105,20 +105,21 @@ static void check(Shape s, cell_dtype operands, cell_dtype result)
 int main(void)
 {
     /* 4096 columns, 512 terms and 768 rows are a piece (of few bytes a register fewer rows), 6 rows the most
-     * that need no panels, with four columns side by side, 512 the most of which each panel is packed where it is
-     * used. Rows of A that lie apart are taken as they lie, in a loop through all terms at once. */
+     * that need no panels, with four columns side by side, 512 the most of which each panel is packed where
+     * it is used. Rows of A are taken as they lie, in a loop through all terms at once. */
     static const Shape shapes[] = {
-        { 1, 1, 1, 0, 0, 0, 0 },        { 6, 65, 31, 0, 0, 0, 0 },      { 7, 47, 17, 1, 0, 1, 0 },
-        { 7, 49, 512, 0, 1, 0, 0 },     { 8, 97, 513, 1, 0, 0, 0 },     { 33, 100, 1025, 0, 1, 1, 0 },
-        { 65, 24, 40, 1, 1, 0, 0 },     { 1030, 17, 9, 0, 0, 0, 0 },    { 8, 4096, 520, 1, 0, 1, 0 },
-        { 8, 4097, 520, 1, 1, 0, 0 },   { 7, 4200, 390, 0, 0, 1, 0 },   { 8, 8200, 385, 1, 0, 0, 0 },
-        { 3, 4300, 20, 1, 0, 0, 0 },    { 130, 129, 33, 0, 0, 1, 0 },   { 769, 64, 514, 1, 0, 1, 0 },
-        { 774, 70, 515, 0, 1, 0, 0 },   { 500, 300, 514, 1, 0, 1, 0 },  { 512, 257, 20, 0, 1, 0, 0 },
-        { 5, 63, 37, 1, 0, 0, 3 },      { 1, 1027, 256, 1, 0, 1, 0 },   { 16, 130, 1030, 0, 0, 0, 5 },
-        { 9, 70, 40, 0, 0, 0, -40 },    { 49, 65, 513, 1, 0, 0, 1 },    { 513, 66, 50, 0, 0, 1, 2 },
+        { 1, 1, 1, 0, 0, 0, 0 },      { 6, 65, 31, 0, 0, 0, 0 },     { 7, 47, 17, 1, 0, 1, 0 },
+        { 7, 49, 512, 0, 1, 0, 0 },   { 8, 97, 513, 1, 0, 0, 0 },    { 33, 100, 1025, 0, 1, 1, 0 },
+        { 65, 24, 40, 1, 1, 0, 0 },   { 1030, 17, 9, 0, 0, 0, 0 },   { 8, 4096, 520, 1, 0, 1, 0 },
+        { 8, 4097, 520, 1, 1, 0, 0 }, { 7, 4200, 390, 0, 0, 1, 0 },  { 8, 8200, 385, 1, 0, 0, 0 },
+        { 3, 4300, 20, 1, 0, 0, 0 },  { 130, 129, 33, 0, 0, 1, 0 },  { 769, 64, 514, 1, 0, 1, 0 },
+        { 774, 70, 515, 0, 1, 0, 0 }, { 500, 300, 514, 1, 0, 1, 0 }, { 512, 257, 20, 0, 1, 0, 0 },
+        { 5, 63, 37, 1, 0, 0, 3 },    { 1, 1027, 256, 1, 0, 1, 0 },  { 16, 130, 1030, 0, 0, 0, 5 },
+        { 9, 70, 40, 0, 0, 0, -40 },  { 49, 65, 513, 1, 0, 0, 1 },   { 513, 66, 50, 0, 0, 1, 2 },
     };
     static const cell_dtype types[][2] = {
-        { CELL_F32, CELL_F32 }, { CELL_F64, CELL_F64 }, { CELL_BF16, CELL_F32 }, { CELL_F16, CELL_F32 },
+        { CELL_F32, CELL_F32 }, { CELL_F64, CELL_F64 },   { CELL_BF16, CELL_F32 },
+        { CELL_F16, CELL_F32 }, { CELL_BF16, CELL_BF16 }, { CELL_F32, CELL_F16 },
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
