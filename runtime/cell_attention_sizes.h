@@ -30,6 +30,7 @@ enum {
     CELL_ATTENTION_PART_BLOCKS = 264,
     CELL_ATTENTION_FEW_ROWS = 64, /* that a block of CELL_ATTENTION_FEW owns */
     CELL_ATTENTION_DOTS_ROWS = 64, /* of a block of cell_attention_dots */
+    CELL_ATTENTION_STAGES = 6, /* the most, where some threads only copy */
     CELL_ATTENTION_GATES = 4, /* barriers of 8 bytes for each stage, where some threads only copy */
     CELL_ATTENTION_MOST = 256, /* elements of a key or a value */
     CELL_ATTENTION_LEAST_MEMORY =
@@ -70,8 +71,9 @@ CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention
 }
 
 /* keys, values: padded to multiples of 16; distances: 1 where CELL_ATTENTION_BACK_ROWS sums by distance;
- * apart: 1 where some warps of CELL_ATTENTION_FORWARD are to copy and do nothing else; memory: bytes of
- * shared memory that a block may take. */
+ * apart: 1 where some warps of CELL_ATTENTION_FORWARD are to copy and do nothing else; memory: bytes of shared
+ * memory that a block may take. Where boxes are and memory is there, some of CELL_ATTENTION_BACK_KEYS always do
+ * so, and some of CELL_ATTENTION_BACK_ROWS where keys or values have more than CELL_ATTENTION_BOX elements. */
 CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel, int bytes, int keys,
                                                                      int values, int distances, int apart,
                                                                      int memory)
@@ -84,15 +86,19 @@ CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel,
     const int boxes = bytes == 2 && keys % CELL_ATTENTION_BOX == 0 && values % CELL_ATTENTION_BOX == 0 &&
                       keys <= CELL_ATTENTION_BOXES && values <= CELL_ATTENTION_BOXES;
     cell_attention_shape s = { 256, all <= 64 ? 2 : 1, 128, 64, 2, 1, 1, all, 1, 0, 0 };
-    if (boxes && apart && kernel == CELL_ATTENTION_FORWARD && memory >= CELL_ATTENTION_MOST_MEMORY) {
-        const int narrow = keys <= CELL_ATTENTION_BOX && values <= CELL_ATTENTION_BOX;
-        s.copiers = 128, s.resident = 1, s.others = 128;
+    const int narrow = keys <= CELL_ATTENTION_BOX && values <= CELL_ATTENTION_BOX;
+    const int ring = kernel == CELL_ATTENTION_FORWARD     ? apart
+                     : kernel == CELL_ATTENTION_BACK_ROWS ? !narrow
+                                                          : kernel == CELL_ATTENTION_BACK_KEYS;
+    if (boxes && ring && !distances && memory >= CELL_ATTENTION_MOST_MEMORY) {
+        s.copiers = 128, s.resident = 1, s.others = kernel == CELL_ATTENTION_FORWARD ? 128 : 64;
         s.own = narrow ? 192 : 128, s.threads = s.own * 2 + s.copiers;
         /* There is one block, so all memory is for tiles; devices with less have another plan. */
         for (;;) {
             s.smem = cell_attention_smem(kernel, &s, bytes, keys, values, distances);
             s.stages++;
-            if (cell_attention_smem(kernel, &s, bytes, keys, values, distances) > memory)
+            if (s.stages > CELL_ATTENTION_STAGES ||
+                cell_attention_smem(kernel, &s, bytes, keys, values, distances) > memory)
                 break;
         }
         s.stages--;

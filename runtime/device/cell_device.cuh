@@ -166,6 +166,7 @@ template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits,
 #include "cell_device_chunk_rest.cuh"
 #include "cell_device_attention.cuh"
 #include "cell_device_attention_tile.cuh"
+#include "cell_device_attention_ring.cuh"
 #include "cell_device_attention_forward.cuh"
 #include "cell_device_attention_back.cuh"
 

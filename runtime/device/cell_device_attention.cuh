@@ -185,7 +185,8 @@ __host__ __device__ constexpr int cell_attention_parts(int64_t keys, int64_t hea
     const int64_t least = n < fit ? n : fit;
     return least < 1 ? 1 : least > CELL_ATTENTION_PARTS ? (int)CELL_ATTENTION_PARTS : (int)least;
 }
-template <class M> __host__ __device__ __forceinline__ int cell_attention_key_tiles(const cell_attention<M> &x)
+template <class M>
+__host__ __device__ __forceinline__ int cell_attention_key_tiles(const cell_attention<M> &x)
 {
     constexpr int own = cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS>::own;
     int n = 0;

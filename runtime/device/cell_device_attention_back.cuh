@@ -71,13 +71,170 @@ __device__ __forceinline__ void cell_attention_add_distances(const cell_attentio
     }
 }
 
+// Rows that a block owns, a warp's 16 of every 64: the gradient of queries, and of what the score reads of a row.
+template <class M> struct cell_attention_back_of_rows {
+    typedef typename M::Real R;
+    typedef typename M::Store S;
+    typedef cell_attention_facts<M, CELL_ATTENTION_BACK_ROWS> F;
+    static constexpr int tiles = F::others / 8;
+    typedef R Sums[tiles][4];
+    const cell_attention<M> &x;
+    cell_attention_own own;
+    R dq[F::columns / 8][4], lse[2], dots[2], d_row[cell_attention<M>::slots][2];
+
+    __device__ __forceinline__ cell_attention_back_of_rows(const cell_attention<M> &of, int first)
+        : x(of), own(first, of.steps * of.group, of.group)
+    {
+        cell_attention_clear(dq);
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            lse[h] = F::softmax ? x.lse[own.i[h] * x.lse_row + own.r[h] * x.lse_head] : (R)0;
+            dots[h] = F::softmax ? x.dots[own.i[h] * x.dots_row + own.r[h] * x.dots_head] : (R)0;
+            CELL_UNROLL
+            for (int t = 0; t < cell_attention<M>::slots; t++)
+                d_row[t][h] = 0;
+        }
+    }
+
+    // Products of dy and v become gradients of the dots in s. All: all pairs are there. distance: those of
+    // terms by distance, where there are any.
+    template <bool All, class Cursor>
+    __device__ __forceinline__ void weigh(Sums &s, Sums &dv, const Cursor &cursor,
+                                          Sums (&distance)[F::distances ? M::terms : 1])
+    {
+        CELL_UNROLL
+        for (int n = 0; n < tiles * 4; n++) {
+            const int t = n / 4, h = n % 4 / 2, at = cursor.j + t * 8 + cell_lane() % 4 * 2 + n % 2;
+            const cell_attention_pair pair = { own.i[h], own.r[h],
+                                               All || at < cursor.end ? at : cursor.end - 1, cursor.segment };
+            const bool there = All || (at < cursor.end && M::there(x.uses, pair));
+            R g[cell_attention<M>::slots] = {};
+            cell_attention_adjoint<M>(x, s[t][n % 4], dv[t][n % 4], lse[h], dots[h], pair, there, g);
+            CELL_UNROLL
+            for (int k = 0; k < M::terms; k++) {
+                if (M::term_kind(k) == CELL_ATTENTION_ROW)
+                    d_row[k][h] += g[k];
+                if constexpr (F::distances)
+                    distance[k][t][n % 4] = g[k];
+            }
+        }
+    }
+    template <class Cursor>
+    __device__ __forceinline__ void weigh(Sums &s, Sums &dv, bool all, const Cursor &cursor,
+                                          Sums (&distance)[F::distances ? M::terms : 1])
+    {
+        if (all)
+            weigh<true>(s, dv, cursor, distance);
+        else
+            weigh<false>(s, dv, cursor, distance);
+    }
+
+    // Sums by distance of a tile of block `tile`, whose rows are [first, last), by all threads.
+    template <class Cursor>
+    __device__ __forceinline__ void add_distances(const Sums (&distance)[F::distances ? M::terms : 1],
+                                                  cell_smem<R> by_distance, const Cursor &cursor, int tile,
+                                                  int first, int last)
+    {
+        CELL_UNROLL
+        for (int k = 0; k < M::terms; k++) {
+            if (M::term_kind(k) != CELL_ATTENTION_DISTANCE || cursor.segment > 1)
+                continue;
+            cell_barrier();
+            CELL_UNROLL
+            for (int n = 0; n < tiles * 4; n++) {
+                const int row = own.row[n % 4 / 2];
+                by_distance[(row - first) * (F::others + 1) + n / 4 * 8 + cell_lane() % 4 * 2 + n % 2] =
+                    row < x.steps * x.group ? distance[k][n / 4][n % 4] : (R)0;
+            }
+            cell_barrier();
+            cell_attention_add_distances<M, F>(x, x.d_distance[k] + (int64_t)tile * x.distances, by_distance,
+                                               first, last, cursor.j);
+        }
+    }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    // Goes over all tiles of a cursor, by warps for which others copy. The products with keys of one tile are
+    // waited for together with the scores of the next.
+    template <class Queries, class Cotangents, class Stages, class Cursor>
+    __device__ __forceinline__ void take_all(const Queries &queries, const Cotangents &cotangents,
+                                             const Stages &stages, const cell_attention_gates<F> &gates,
+                                             Cursor cursor, int first)
+    {
+        typedef cell_attention_gates<F> Gates;
+        const cell_attention_group_of_rows<M> group(x, first);
+        typename cell_attention_fragments<S>::A weights[tiles / 2];
+        cell_attention_turn<F> turn;
+        int behind = -1; // the stage whose keys are being multiplied
+        CELL_UNROLL_BY(1)
+        for (; cursor.there(); cursor.next(x), turn.next()) {
+            bool all;
+            const bool takes = group.takes(x, cursor, F::others, all);
+            gates(Gates::KEY_FULL, turn.stage).wait(turn.phase);
+            gates(Gates::VALUE_FULL, turn.stage).wait(turn.phase);
+            if (!takes) {
+                gates(Gates::KEY_FREE, turn.stage).arrive();
+                gates(Gates::VALUE_FREE, turn.stage).arrive();
+                continue;
+            }
+            Sums s, dv, none[1];
+            cell_attention_pairs<F, M::keys>(s, queries, stages.key(turn.stage));
+            cell_attention_pairs<F, M::values>(dv, cotangents, stages.value(turn.stage));
+            cell_attention_commit<F>();
+            cell_attention_wait<F, 0>();
+            if (behind >= 0)
+                gates(Gates::KEY_FREE, behind).arrive();
+            gates(Gates::VALUE_FREE, turn.stage).arrive();
+            weigh(s, dv, all, cursor, none);
+            cell_attention_pack<S>(weights, dv);
+            cell_attention_weighed_by<S>(dq, weights, stages.key(turn.stage), 0);
+            cell_attention_commit<F>();
+            behind = turn.stage;
+        }
+        cell_attention_wait<F, 0>();
+        if (behind >= 0)
+            gates(Gates::KEY_FREE, behind).arrive();
+    }
+#endif
+
+    __device__ __forceinline__ void store(int from, int slab)
+    {
+        const int rows = x.steps * x.group;
+        if (M::scaled) {
+            CELL_UNROLL
+            for (int n = 0; n < F::columns / 8 * 4; n++)
+                dq[n / 4][n % 4] *= x.scale;
+        }
+        cell_attention_store<M>(x.dq, dq, own.row, rows, cell_attention_row_place(x.dq, x.group), from,
+                                x.keys);
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int i = own.i[h], r = own.r[h];
+            const bool stores = cell_lane() % 4 == 0 && own.row[h] < rows && slab == 0;
+            CELL_UNROLL
+            for (int k = 0; k < M::terms; k++) {
+                if (M::term_kind(k) != CELL_ATTENTION_ROW)
+                    continue;
+                const R sum = cell_attention_row_sum(d_row[k][h]);
+                if (stores && x.d_row[k].at)
+                    cell_attention_put<M>(x.d_row[k], i * x.d_row[k].row + r * x.d_row[k].head, sum);
+            }
+            if constexpr (M::sink)
+                if (stores && x.d_sink.at) {
+                    const R score = M::sink_score(x.uses, i, r) * (R)1.44269504088896340736;
+                    cell_attention_put<M>(x.d_sink, i * x.d_sink.row + r * x.d_sink.head,
+                                          -cell_attention_power(score - lse[h]) * dots[h]);
+                }
+        }
+    }
+};
+
 template <class M>
 __device__ __forceinline__ void cell_attention_back_rows(const cell_attention<M> &x, int64_t block)
 {
     typedef typename M::Real R;
-    typedef cell_attention_facts<M, CELL_ATTENTION_BACK_ROWS> F;
+    typedef cell_attention_back_of_rows<M> Mine;
+    typedef typename Mine::F F;
     typedef cell_attention_cursor<M, F::others> Cursor;
-    constexpr int tiles = F::others / 8;
     const int rows = x.steps * x.group, slab = (int)(block % F::slabs), from = slab * F::columns;
     const int tile = (int)(cell_attention_tiles(rows, F::own) - 1 - block / F::slabs), first = tile * F::own;
     const int last = first + F::own < rows ? first + F::own : rows;
@@ -87,107 +244,60 @@ __device__ __forceinline__ void cell_attention_back_rows(const cell_attention<M>
     const cell_attention_owned<M, F, M::keys> own_queries(memory);
     const cell_attention_owned<M, F, M::values> own_cotangents(memory);
     const cell_smem<R> by_distance = cell_carve<R>(memory, F::distances ? F::own * (F::others + 1) : 0);
-    const auto queries = own_queries.fetch(x.q, cell_attention_row_place(x.q, x.group), first, rows, x.keys);
-    const auto cotangents =
-        own_cotangents.fetch(x.dy, cell_attention_row_place(x.dy, x.group), first, rows, x.values);
+    const auto fetch_queries = [&] {
+        return own_queries.fetch(x.q, cell_attention_row_place(x.q, x.group), first, rows, x.keys);
+    };
+    const auto fetch_cotangents = [&] {
+        return own_cotangents.fetch(x.dy, cell_attention_row_place(x.dy, x.group), first, rows, x.values);
+    };
     if (F::distances && slab == 0)
         for (int n = 0; n < M::terms; n++)
             if (M::term_kind(n) == CELL_ATTENTION_DISTANCE)
                 for (int e = cell_thread(); e < x.distances; e += F::threads)
                     x.d_distance[n][(int64_t)tile * x.distances + e] = 0;
 
-    const cell_attention_own own(first, rows, x.group);
-    R dq[F::columns / 8][4], lse[2], dots[2], d_row[cell_attention<M>::slots][2];
-    cell_attention_clear(dq);
-    CELL_UNROLL
-    for (int h = 0; h < 2; h++) {
-        lse[h] = F::softmax ? x.lse[own.i[h] * x.lse_row + own.r[h] * x.lse_head] : (R)0;
-        dots[h] = F::softmax ? x.dots[own.i[h] * x.dots_row + own.r[h] * x.dots_head] : (R)0;
-        CELL_UNROLL
-        for (int t = 0; t < cell_attention<M>::slots; t++)
-            d_row[t][h] = 0;
-    }
-
     Cursor cursor(x, first / x.group, (last - 1) / x.group + 1);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if constexpr (cell_attention_apart<F>) {
+        cell_attention_by_ring<F>(
+            memory,
+            [&](const cell_attention_gates<F> &gates) {
+                cell_attention_bring<M, F>(x, stages, gates, cursor, 0x7fffffff, 0);
+            },
+            [&](const cell_attention_gates<F> &gates) {
+                const auto queries = fetch_queries();
+                const auto cotangents = fetch_cotangents();
+                cell_attention_own_arrived<F>();
+                Mine mine(x, first);
+                mine.take_all(queries, cotangents, stages, gates, cursor, first);
+                mine.store(from, slab);
+            });
+        return;
+    }
+#endif
+    const auto queries = fetch_queries();
+    const auto cotangents = fetch_cotangents();
+    const bool multiplies = F::copiers == 0 || cell_warp() * 16 < F::own;
+    Mine mine(x, first);
     const int width = x.keys - from < F::columns ? (int)(x.keys - from) : F::columns;
     cell_attention_over(cursor, stages, x, 0, 0x7fffffff, [&](int stage) {
-        R s[tiles][4], dv[tiles][4];
+        if (!multiplies)
+            return;
+        typename Mine::Sums s, dv, distance[F::distances ? M::terms : 1];
         cell_attention_pairs<F, M::keys>(s, queries, stages.key(stage));
         cell_attention_pairs<F, M::values>(dv, cotangents, stages.value(stage));
         cell_attention_commit<F>();
         cell_attention_wait<F, 0>();
-        R distance[F::distances ? M::terms : 1][tiles][4];
-        const auto weigh = [&](auto always) {
-            constexpr bool All = decltype(always)::value;
-            CELL_UNROLL
-            for (int n = 0; n < tiles * 4; n++) {
-                const int t = n / 4, h = n % 4 / 2, at = cursor.j + t * 8 + cell_lane() % 4 * 2 + n % 2;
-                const cell_attention_pair pair = { own.i[h], own.r[h],
-                                                   All || at < cursor.end ? at : cursor.end - 1,
-                                                   cursor.segment };
-                const bool there = All || (at < cursor.end && M::there(x.uses, pair));
-                R g[cell_attention<M>::slots] = {};
-                cell_attention_adjoint<M>(x, s[t][n % 4], dv[t][n % 4], lse[h], dots[h], pair, there, g);
-                CELL_UNROLL
-                for (int k = 0; k < M::terms; k++) {
-                    if (M::term_kind(k) == CELL_ATTENTION_ROW)
-                        d_row[k][h] += g[k];
-                    if constexpr (F::distances)
-                        distance[k][t][n % 4] = g[k];
-                }
-            }
-        };
-        if (cursor.all(x))
-            weigh(cell_attention_always<true>());
-        else
-            weigh(cell_attention_always<false>());
-        cell_attention_weighed<F>(dq, dv, stages.key(stage), from, width);
+        mine.weigh(s, dv, cursor.all(x), cursor, distance);
+        cell_attention_weighed<F>(mine.dq, dv, stages.key(stage), from, width);
         cell_attention_commit<F>();
         cell_attention_wait<F, 0>();
-        if constexpr (F::distances) {
-            CELL_UNROLL
-            for (int k = 0; k < M::terms; k++) {
-                if (M::term_kind(k) != CELL_ATTENTION_DISTANCE || slab > 0 || cursor.segment > 1)
-                    continue;
-                cell_barrier();
-                CELL_UNROLL
-                for (int n = 0; n < tiles * 4; n++) {
-                    const int row = own.row[n % 4 / 2];
-                    by_distance[(row - first) * (F::others + 1) + n / 4 * 8 + cell_lane() % 4 * 2 + n % 2] =
-                        row < rows ? distance[k][n / 4][n % 4] : (R)0;
-                }
-                cell_barrier();
-                cell_attention_add_distances<M, F>(x, x.d_distance[k] + (int64_t)tile * x.distances,
-                                                   by_distance, first, last, cursor.j);
-            }
-        }
+        if constexpr (F::distances)
+            if (slab == 0)
+                mine.add_distances(distance, by_distance, cursor, tile, first, last);
     });
-
-    if (M::scaled) {
-        CELL_UNROLL
-        for (int n = 0; n < F::columns / 8 * 4; n++)
-            dq[n / 4][n % 4] *= x.scale;
-    }
-    cell_attention_store<M>(x.dq, dq, own.row, rows, cell_attention_row_place(x.dq, x.group), from, x.keys);
-    CELL_UNROLL
-    for (int h = 0; h < 2; h++) {
-        const int i = own.i[h], r = own.r[h];
-        const bool stores = cell_lane() % 4 == 0 && own.row[h] < rows && slab == 0;
-        CELL_UNROLL
-        for (int k = 0; k < M::terms; k++) {
-            if (M::term_kind(k) != CELL_ATTENTION_ROW)
-                continue;
-            const R sum = cell_attention_row_sum(d_row[k][h]);
-            if (stores && x.d_row[k].at)
-                cell_attention_put<M>(x.d_row[k], i * x.d_row[k].row + r * x.d_row[k].head, sum);
-        }
-        if constexpr (M::sink)
-            if (stores && x.d_sink.at) {
-                const R score = M::sink_score(x.uses, i, r) * (R)1.44269504088896340736;
-                cell_attention_put<M>(x.d_sink, i * x.d_sink.row + r * x.d_sink.head,
-                                      -cell_attention_power(score - lse[h]) * dots[h]);
-            }
-    }
+    if (multiplies)
+        mine.store(from, slab);
 }
 
 // ---- the gradients of keys and values ----
@@ -205,6 +315,12 @@ template <class M> struct cell_attention_row_stages {
     typedef cell_attention_facts<M, CELL_ATTENTION_BACK_KEYS> F;
     typedef cell_attention_matrix<S, F::others, M::keys, F::boxed> Queries;
     typedef cell_attention_matrix<S, F::others, M::values, F::boxed> Cotangents;
+    // Threads that copy, and which of them this one is.
+    static constexpr int threads = cell_attention_apart<F> ? F::copiers : F::threads;
+    static __device__ __forceinline__ int thread()
+    {
+        return cell_thread() - (F::threads - threads);
+    }
     cell_smem<S> queries, cotangents;
     cell_smem<R> stats;
     __device__ __forceinline__ Queries query(int stage) const
@@ -223,28 +339,33 @@ template <class M> struct cell_attention_row_stages {
     {
         return lse(stage) + F::others;
     }
+    __device__ __forceinline__ void fetch_rows(const cell_attention<M> &x, int first, int end,
+                                               int stage) const
+    {
+        cell_attention_fetch<M, threads>(query(stage), x.q, cell_attention_vectors<M>(x.q, x.keys),
+                                         cell_attention_row_place(x.q, x.group), first, end, 0, x.keys,
+                                         thread());
+        cell_attention_fetch<M, threads>(cotangent(stage), x.dy, cell_attention_vectors<M>(x.dy, x.values),
+                                         cell_attention_row_place(x.dy, x.group), first, end, 0, x.values,
+                                         thread());
+        if (F::softmax && thread() < F::others) {
+            const int row = first + thread(), i = x.group == 1 ? row : row / x.group,
+                      r = x.group == 1 ? 0 : row % x.group;
+            if (row < end) {
+                cell_cp_async<(int)sizeof(R)>(lse(stage) + thread(),
+                                              x.lse + (i * x.lse_row + r * x.lse_head));
+                cell_cp_async<(int)sizeof(R)>(dots(stage) + thread(),
+                                              x.dots + (i * x.dots_row + r * x.dots_head));
+            } else {
+                lse(stage)[thread()] = (R)CELL_INF;
+                dots(stage)[thread()] = (R)0;
+            }
+        }
+    }
     __device__ __forceinline__ void fetch(const cell_attention<M> &x, int, int first, int end, int stage,
                                           int) const
     {
-        cell_attention_fetch<M, F::threads>(query(stage), x.q, cell_attention_vectors<M>(x.q, x.keys),
-                                            cell_attention_row_place(x.q, x.group), first, end, 0, x.keys,
-                                            cell_thread());
-        cell_attention_fetch<M, F::threads>(cotangent(stage), x.dy, cell_attention_vectors<M>(x.dy, x.values),
-                                            cell_attention_row_place(x.dy, x.group), first, end, 0, x.values,
-                                            cell_thread());
-        if (F::softmax && cell_thread() < F::others) {
-            const int row = first + cell_thread(), i = x.group == 1 ? row : row / x.group,
-                      r = x.group == 1 ? 0 : row % x.group;
-            if (row < end) {
-                cell_cp_async<(int)sizeof(R)>(lse(stage) + cell_thread(),
-                                              x.lse + (i * x.lse_row + r * x.lse_head));
-                cell_cp_async<(int)sizeof(R)>(dots(stage) + cell_thread(),
-                                              x.dots + (i * x.dots_row + r * x.dots_head));
-            } else {
-                lse(stage)[cell_thread()] = (R)CELL_INF;
-                dots(stage)[cell_thread()] = (R)0;
-            }
-        }
+        fetch_rows(x, first, end, stage);
         cell_cp_async_commit();
     }
 };
@@ -316,29 +437,41 @@ template <class M> struct cell_attention_back_of_keys {
         const cell_attention_owned<M, F, M::keys> own_keys(memory);
         const cell_attention_owned<M, F, M::values> own_values(memory);
         const Stages stages = { queries, cotangents, cell_carve<R>(memory, F::stages * F::others * 2) };
-        const auto keys = own_keys.fetch(s.k, cell_attention_key_place<M>(s, s.k), first, s.end, x.keys);
-        const auto values =
-            own_values.fetch(s.v, cell_attention_key_place<M>(s, s.v), first, s.end, x.values);
-        cell_attention_clear(sums);
-        CELL_UNROLL
-        for (int h = 0; h < 2; h++) {
-            key[h] = first + cell_warp() * 16 + h * 8 + cell_lane() / 4;
-            CELL_UNROLL
-            for (int k = 0; k < cell_attention<M>::slots; k++)
-                d_column[k][h] = 0;
-        }
-
+        const auto fetch_keys = [&] {
+            return own_keys.fetch(s.k, cell_attention_key_place<M>(s, s.k), first, s.end, x.keys);
+        };
+        const auto fetch_values = [&] {
+            return own_values.fetch(s.v, cell_attention_key_place<M>(s, s.v), first, s.end, x.values);
+        };
         Cursor cursor(x, segment, first, last);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+        if constexpr (cell_attention_apart<F>) {
+            cell_attention_by_ring<F>(
+                memory, [&](const cell_attention_gates<F> &gates) { bring(x, stages, gates, cursor); },
+                [&](const cell_attention_gates<F> &gates) {
+                    const auto keys = fetch_keys();
+                    const auto values = fetch_values();
+                    cell_attention_own_arrived<F>();
+                    clear(first);
+                    take_all(x, s, keys, values, stages, gates, cursor, first);
+                    store(x, s, from, slab);
+                });
+            return;
+        }
+#endif
+        const auto keys = fetch_keys();
+        const auto values = fetch_values();
+        const bool multiplies = F::copiers == 0 || cell_warp() * 16 < F::own;
+        clear(first);
         cell_attention_over(cursor, stages, x, 0, 0x7fffffff, [&](int stage) {
+            if (!multiplies)
+                return;
             R w[tiles][4], dv[tiles][4];
             cell_attention_pairs<F, M::keys>(w, keys, stages.query(stage));
             cell_attention_pairs<F, M::values>(dv, values, stages.cotangent(stage));
             cell_attention_commit<F>();
             cell_attention_wait<F, 0>();
-            if (cursor.all(x, F::own))
-                weigh<true>(x, s, cursor, stages, stage, w, dv);
-            else
-                weigh<false>(x, s, cursor, stages, stage, w, dv);
+            weigh(x, s, cursor, stages, stage, w, dv, cursor.all(x, F::own));
             if constexpr (whole) {
                 add<0, M::values>(w, stages.cotangent(stage));
                 add<M::values, M::keys>(dv, stages.query(stage));
@@ -348,21 +481,77 @@ template <class M> struct cell_attention_back_of_keys {
             cell_attention_commit<F>();
             cell_attention_wait<F, 0>();
         });
-        store(x, s, from);
-        CELL_UNROLL
-        for (int h = 0; h < 2; h++) {
-            CELL_UNROLL
-            for (int k = 0; k < M::terms; k++) {
-                if (M::term_kind(k) != CELL_ATTENTION_COLUMN)
-                    continue;
-                const R sum = cell_attention_row_sum(d_column[k][h]);
-                if (s.d_column[k].at && cell_lane() % 4 == 0 && key[h] < s.end && slab == 0)
-                    cell_attention_put<M>(s.d_column[k], key[h] * s.d_column[k].row, sum);
-            }
-        }
+        if (multiplies)
+            store(x, s, from, slab);
     }
 
   private:
+    __device__ __forceinline__ void clear(int first)
+    {
+        cell_attention_clear(sums);
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            key[h] = first + cell_warp() * 16 + h * 8 + cell_lane() / 4;
+            CELL_UNROLL
+            for (int k = 0; k < cell_attention<M>::slots; k++)
+                d_column[k][h] = 0;
+        }
+    }
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    // Copies the tiles of a cursor.
+    static __device__ __forceinline__ void bring(const cell_attention<M> &x, const Stages &stages,
+                                                 const cell_attention_gates<F> &gates, Cursor cursor)
+    {
+        typedef cell_attention_gates<F> Gates;
+        cell_attention_turn<F> turn;
+        cell_attention_under_way under_way;
+        CELL_UNROLL_BY(1)
+        for (; cursor.there(); cursor.next(x), turn.next()) {
+            under_way.wait(gates(Gates::KEY_FREE, turn.stage), turn.phase ^ 1);
+            stages.fetch_rows(x, cursor.j, cursor.end, turn.stage);
+            under_way.add(gates(Gates::KEY_FULL, turn.stage));
+        }
+        under_way.finish();
+    }
+    // Goes over all of them, by warps for which others copy. A warpgroup leaves out tiles whose rows take none
+    // of its 64 keys.
+    template <class Keys, class Values>
+    __device__ __forceinline__ void take_all(const cell_attention<M> &x, const cell_attention_segment<M> &s,
+                                             const Keys &keys, const Values &values, const Stages &stages,
+                                             const cell_attention_gates<F> &gates, Cursor cursor, int first)
+    {
+        typedef cell_attention_gates<F> Gates;
+        const int begin = first + cell_shfl(cell_warp(), 0) / 4 * 64,
+                  last = begin + 64 < s.end ? begin + 64 : s.end;
+        cell_attention_turn<F> turn;
+        CELL_UNROLL_BY(1)
+        for (; cursor.there(); cursor.next(x), turn.next()) {
+            const int i0 = cursor.first_step(x.group), i1 = cursor.end_step(x.group);
+            int least = i0, most = i1;
+            if (begin < last)
+                M::steps_of(x.uses, cursor.segment, begin, last, least, most);
+            const bool takes = begin < last && least < most,
+                       all = takes && last - begin == 64 && cursor.j + F::others <= cursor.end &&
+                             M::all(x.uses, cursor.segment, i0, i1, begin, last);
+            gates(Gates::KEY_FULL, turn.stage).wait(turn.phase);
+            if (takes) {
+                R w[tiles][4], dv[tiles][4];
+                cell_attention_pairs<F, M::keys>(w, keys, stages.query(turn.stage));
+                cell_attention_pairs<F, M::values>(dv, values, stages.cotangent(turn.stage));
+                cell_attention_commit<F>();
+                cell_attention_wait<F, 0>();
+                weigh(x, s, cursor, stages, turn.stage, w, dv, all);
+                add<0, M::values>(w, stages.cotangent(turn.stage));
+                add<M::values, M::keys>(dv, stages.query(turn.stage));
+                cell_attention_commit<F>();
+                cell_attention_wait<F, 0>();
+            }
+            gates(Gates::KEY_FREE, turn.stage).arrive();
+        }
+    }
+#endif
+
     // Dots become weights, and products of dy and v the gradients of dots. All: all pairs are there.
     template <bool All>
     __device__ __forceinline__ void weigh(const cell_attention<M> &x, const cell_attention_segment<M> &s,
@@ -394,6 +583,15 @@ template <class M> struct cell_attention_back_of_keys {
                         d_column[k][h] += g[k];
             }
         }
+    }
+    __device__ __forceinline__ void weigh(const cell_attention<M> &x, const cell_attention_segment<M> &s,
+                                          const Cursor &cursor, const Stages &stages, int stage,
+                                          R (&w)[tiles][4], R (&dv)[tiles][4], bool all)
+    {
+        if (all)
+            weigh<true>(x, s, cursor, stages, stage, w, dv);
+        else
+            weigh<false>(x, s, cursor, stages, stage, w, dv);
     }
     // Columns [From, From + Columns) of the sums.
     template <int From, int Columns, class Matrix>
@@ -428,7 +626,23 @@ template <class M> struct cell_attention_back_of_keys {
         }
     }
     __device__ __forceinline__ void store(const cell_attention<M> &x, const cell_attention_segment<M> &s,
-                                          int from)
+                                          int from, int slab)
+    {
+        store_sums(x, s, from);
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            CELL_UNROLL
+            for (int k = 0; k < M::terms; k++) {
+                if (M::term_kind(k) != CELL_ATTENTION_COLUMN)
+                    continue;
+                const R sum = cell_attention_row_sum(d_column[k][h]);
+                if (s.d_column[k].at && cell_lane() % 4 == 0 && key[h] < s.end && slab == 0)
+                    cell_attention_put<M>(s.d_column[k], key[h] * s.d_column[k].row, sum);
+            }
+        }
+    }
+    __device__ __forceinline__ void store_sums(const cell_attention<M> &x, const cell_attention_segment<M> &s,
+                                               int from)
     {
         CELL_UNROLL
         for (int n = 0; n < F::columns; n += 16) {

@@ -30,9 +30,6 @@ __device__ __forceinline__ double cell_attention_higher(double a, double b)
     return fmax(a, b);
 }
 
-// Do some of the block's warps only copy? Else all copy, and those of them that have no rows do nothing else.
-template <class F> constexpr bool cell_attention_apart = cell_attention_by_groups<F> &&F::copiers > 0;
-
 // Tiles of keys and values in shared memory, `stages` of them.
 template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     typedef typename M::Store S;
@@ -88,15 +85,6 @@ template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     }
 };
 
-// What was copied, or stored by other threads, is there.
-template <class F> __device__ __forceinline__ void cell_attention_arrived()
-{
-    cell_cp_async_wait<0>();
-    if constexpr (cell_attention_by_groups<F>)
-        cell_bulk_fence_shared();
-    cell_barrier();
-}
-
 // Goes over the tiles of a cursor: body(stage) with the tile there, the next one on its way where there are
 // two stages. Calls are made by all threads; skip: tiles that are left out, most: tiles that are taken.
 template <class Cursor, class Stages, class M, class Body>
@@ -129,141 +117,29 @@ __device__ __forceinline__ void cell_attention_over(Cursor &cursor, const Stages
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// Barriers in shared memory, for warps that multiply and warps that copy for them. A wait is for the end of a
-// phase, 0 and 1 in turn; the one before the first, a 1, is over from the start. What was written before an
-// arrival is seen behind the wait.
-struct cell_attention_gate {
-    uint32_t at;
-    __device__ __forceinline__ void init(int arrivals) const
+// A warpgroup's 64 rows of those that a block owns from row `first` on, by their steps.
+template <class M> struct cell_attention_group_of_rows {
+    int i0, i1;
+    bool any;
+    __device__ __forceinline__ cell_attention_group_of_rows(const cell_attention<M> &x, int first)
     {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals) : "memory");
+        const int rows = x.steps * x.group, begin = first + cell_shfl(cell_warp(), 0) / 4 * 64,
+                  last = begin + 64 < rows ? begin + 64 : rows;
+        any = begin < rows;
+        i0 = begin / x.group, i1 = (last - 1) / x.group + 1;
     }
-    __device__ __forceinline__ void end() const
+    // Has it pairs with the keys of a tile of `others`? all: are all pairs there?
+    template <class Cursor>
+    __device__ __forceinline__ bool takes(const cell_attention<M> &x, const Cursor &cursor, int others,
+                                          bool &all) const
     {
-        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(at) : "memory");
-    }
-    __device__ __forceinline__ bool open(uint32_t phase) const
-    {
-        uint32_t done;
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, "
-                     "0, p; }"
-                     : "=r"(done)
-                     : "r"(at), "r"(phase)
-                     : "memory");
-        return done != 0;
-    }
-    __device__ __forceinline__ void wait(uint32_t phase) const
-    {
-        while (!open(phase))
-            ;
-    }
-    // Once for each warp.
-    __device__ __forceinline__ void arrive() const
-    {
-        cell_warp_barrier();
-        if (cell_lane() == 0)
-            asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+        int j0 = cursor.j, j1 = j0 + others < cursor.end ? j0 + others : cursor.end;
+        if (any)
+            M::keys_of(x.uses, cursor.segment, i0, i1, j0, j1);
+        all = any && j1 - j0 == others && M::all(x.uses, cursor.segment, i0, i1, j0, j1);
+        return any && j0 < j1;
     }
 };
-template <class F> struct cell_attention_gates {
-    uint32_t at;
-    enum { KEY_FULL, VALUE_FULL, KEY_FREE, VALUE_FREE };
-    __device__ __forceinline__ cell_attention_gate operator()(int what, int stage) const
-    {
-        return { at + (what * F::stages + stage) * 8 };
-    }
-    __device__ __forceinline__ void init() const
-    {
-        for (int n = 0; n < F::stages; n++) {
-            for (int what = KEY_FULL; what <= VALUE_FULL; what++)
-                (*this)(what, n).init(F::copiers / 32);
-            for (int what = KEY_FREE; what <= VALUE_FREE; what++)
-                (*this)(what, n).init((F::threads - F::copiers) / 32);
-        }
-    }
-    __device__ __forceinline__ void end() const
-    {
-        for (int n = 0; n < F::stages * CELL_ATTENTION_GATES; n++)
-            cell_attention_gate{ at + n * 8 }.end();
-    }
-};
-template <class F> struct cell_attention_turn {
-    int stage = 0;
-    uint32_t phase = 0;
-    __device__ __forceinline__ void next()
-    {
-        if (++stage == F::stages)
-            stage = 0, phase ^= 1;
-    }
-};
-
-// What a thread has begun to copy, and the gates of it that are to be opened: two are under way at most.
-struct cell_attention_under_way {
-    cell_attention_gate first, second;
-    int count = 0;
-    __device__ __forceinline__ static void tell(const cell_attention_gate &gate)
-    {
-        cell_bulk_fence_shared();
-        gate.arrive();
-    }
-    __device__ __forceinline__ void add(const cell_attention_gate &gate)
-    {
-        cell_cp_async_commit();
-        if (count == 2) {
-            cell_cp_async_wait<2>();
-            tell(first);
-            first = second, second = gate;
-        } else if (count == 1) {
-            second = gate, count = 2;
-        } else {
-            first = gate, count = 1;
-        }
-    }
-    __device__ __forceinline__ void finish()
-    {
-        cell_cp_async_wait<0>();
-        if (count > 0)
-            tell(first);
-        if (count > 1)
-            tell(second);
-        count = 0;
-    }
-    // Who frees it may wait for what is under way.
-    __device__ __forceinline__ void wait(const cell_attention_gate &gate, uint32_t phase)
-    {
-        if (!cell_all(gate.open(phase))) {
-            finish();
-            gate.wait(phase);
-        }
-    }
-};
-
-// Of 512 threads 384 multiply, with 160 registers, and of 384 threads 256, with 232; each had 128, or 168.
-template <class F> __device__ __forceinline__ void cell_attention_fewer_registers()
-{
-    if constexpr (F::threads == 512)
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-    else
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-}
-template <class F> __device__ __forceinline__ void cell_attention_more_registers()
-{
-    if constexpr (F::threads == 512)
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-    else
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-}
-template <class F, bool Copier> __device__ __forceinline__ void cell_attention_usual_registers()
-{
-    if constexpr (F::threads == 512 && Copier)
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 128;");
-    else if constexpr (F::threads == 512)
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 128;");
-    else if constexpr (Copier)
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
-    else
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 168;");
-}
 
 // Copies the tiles of a cursor, at most `most`: keys one tile ahead of values.
 template <class M, class F, class Stages, class Cursor>
@@ -472,20 +348,15 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
                                              int first)
     {
         typedef cell_attention_gates<F> Gates;
-        const int rows = x.steps * x.group, begin = first + cell_shfl(cell_warp(), 0) / 4 * 64,
-                  last = begin + 64 < rows ? begin + 64 : rows;
-        const int i0 = begin / x.group, i1 = (last - 1) / x.group + 1;
+        const cell_attention_group_of_rows<M> group(x, first);
         typename cell_attention_fragments<S>::A weights[tiles / 2];
         cell_attention_turn<F> key, value;
         int left = most;
         bool all = false; // of the tile that is taken
         const auto take = [&] {
-            int j0 = cursor.j, j1 = j0 + F::others < cursor.end ? j0 + F::others : cursor.end;
-            if (begin < rows)
-                M::keys_of(x.uses, cursor.segment, i0, i1, j0, j1);
-            all = begin < rows && j1 - j0 == F::others && M::all(x.uses, cursor.segment, i0, i1, j0, j1) &&
-                  !(M::scaled && x.scale < (R)0);
-            return begin < rows && j0 < j1;
+            const bool takes = group.takes(x, cursor, F::others, all);
+            all = all && !(M::scaled && x.scale < (R)0);
+            return takes;
         };
         const auto next = [&] {
             cursor.next(x);
@@ -609,7 +480,9 @@ __device__ __forceinline__ void cell_attention_forward(const cell_attention<M> &
     unsigned char *memory = cell_attention_memory<F>();
     const cell_attention_key_stages<M, Kernel, F::columns> stages(memory);
     const cell_attention_owned<M, F, M::keys> owned(memory);
-    const auto queries = owned.fetch(x.q, cell_attention_row_place(x.q, x.group), first, rows, x.keys);
+    const auto fetch = [&] {
+        return owned.fetch(x.q, cell_attention_row_place(x.q, x.group), first, rows, x.keys);
+    };
 
     Cursor cursor(x, first / x.group, (last - 1) / x.group + 1);
     int most = 0x7fffffff;
@@ -624,29 +497,22 @@ __device__ __forceinline__ void cell_attention_forward(const cell_attention<M> &
     }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     if constexpr (cell_attention_apart<F>) {
-        const cell_attention_gates<F> gates = { (uint32_t)__cvta_generic_to_shared(memory) };
-        if (cell_thread() == 0)
-            gates.init();
-        cell_cp_async_commit();
-        cell_attention_arrived<F>();
-        // Registers go where they are needed, and back.
-        if (cell_shfl(cell_warp(), 0) >= F::own / 16) {
-            cell_attention_fewer_registers<F>();
-            cell_attention_bring<M, F>(x, stages, gates, cursor, most, from);
-            cell_attention_usual_registers<F, true>();
-        } else {
-            cell_attention_more_registers<F>();
-            cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
-            mine.take_all(queries, stages, gates, cursor, most, first);
-            mine.finish(part, parts > 1, slab);
-            cell_attention_usual_registers<F, false>();
-        }
-        cell_barrier();
-        if (cell_thread() == 0)
-            gates.end();
+        cell_attention_by_ring<F>(
+            memory,
+            [&](const cell_attention_gates<F> &gates) {
+                cell_attention_bring<M, F>(x, stages, gates, cursor, most, from);
+            },
+            [&](const cell_attention_gates<F> &gates) {
+                const auto queries = fetch();
+                cell_attention_own_arrived<F>();
+                cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
+                mine.take_all(queries, stages, gates, cursor, most, first);
+                mine.finish(part, parts > 1, slab);
+            });
         return;
     }
 #endif
+    const auto queries = fetch();
     const bool multiplies = F::copiers == 0 || cell_warp() * 16 < F::own;
     cell_attention_forward_rows<M, Kernel> mine(x, first, part == 0);
     const int width = x.values - from < F::columns ? (int)(x.values - from) : F::columns;

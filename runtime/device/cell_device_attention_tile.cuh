@@ -241,10 +241,12 @@ template <int Tiles, class Sum> __device__ __forceinline__ void cell_attention_c
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class F> constexpr bool cell_attention_by_groups = F::boxed;
 
-// The first of 16 terms at an address: 1024 bytes between every 8 rows, lines of 128 bytes exchanged by row.
-template <class T> __device__ __forceinline__ uint64_t cell_attention_operand(const T *p)
+// The first of 16 terms at an address: 1024 bytes between every 8 rows, lines of 128 bytes exchanged by row. Of
+// an operand across with 128 columns, `next` bytes between its boxes.
+template <class T> __device__ __forceinline__ uint64_t cell_attention_operand(const T *p, int next = 16)
 {
-    return (uint64_t)(1u << 30 | 1024 >> 4) << 32 | (1u << 16 | (uint32_t)__cvta_generic_to_shared(p) >> 4);
+    return (uint64_t)(1u << 30 | 1024 >> 4) << 32 |
+           ((uint32_t)next >> 4 << 16 | (uint32_t)__cvta_generic_to_shared(p) >> 4);
 }
 
 #define CELL_DETAIL_32                                                                                       \
@@ -315,6 +317,12 @@ template <class F, int N> __device__ __forceinline__ void cell_attention_wait()
 }
 #endif
 
+// Do some of the block's warps only copy? Else all copy, and those of them that have no rows do nothing else.
+template <class F> constexpr bool cell_attention_apart = cell_attention_by_groups<F> &&F::copiers > 0;
+// Threads that copy what the block owns, the first ones.
+template <class F>
+constexpr int cell_attention_owners = cell_attention_apart<F> ? F::threads - F::copiers : F::threads;
+
 // What a block owns, in shared memory, as the left operand: the warp's rows of it.
 template <class T, class Matrix> struct cell_attention_staged {
     typedef cell_attention_fragments<T> Fragments;
@@ -364,15 +372,11 @@ template <class T, int Tiles, int Pieces, class A, class Matrix>
 __device__ __forceinline__ void cell_attention_weighed_by(float (&sums)[Tiles][4], const A (&a)[Pieces],
                                                           const Matrix &right, int from)
 {
-    const uint64_t at = cell_attention_operand(right.at + from / 64 * right.box);
+    const uint64_t at = cell_attention_operand(right.at + from / 64 * right.box, right.box * 2);
     cell_tile_begin();
     CELL_UNROLL
-    for (int i = 0; i < Pieces; i++) {
-        CELL_UNROLL
-        for (int n = 0; n < Tiles * 8; n += 64)
-            cell_attention_group(T(), cell_attention_columns<8>(), &sums[n / 8], a[i].x,
-                                 at + (n / 64 * right.box + i * 1024) / 8);
-    }
+    for (int i = 0; i < Pieces; i++)
+        cell_attention_group(T(), cell_attention_columns<Tiles>(), sums, a[i].x, at + i * 1024 / 8);
 }
 #endif
 
@@ -444,16 +448,27 @@ __device__ __forceinline__ bool cell_attention_vectors(const cell_attention_rows
             15) == 0;
 }
 
+// The number itself, of which a compiler knows nothing: so what is computed from it is computed where it is
+// needed, and takes no register over a loop around it.
+__device__ __forceinline__ int cell_attention_opaque(int v)
+{
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    asm volatile("" : "+r"(v));
+#endif
+    return v;
+}
+
 // Rows [first, first + Rows) to shared memory, Width elements from element `from` on, zeros from row `end`
 // and from element `extent` on, by all `Threads`, of which this is
-// `thread`. Copies may be under way when it returns: the caller commits and waits.
+// `number`. Copies may be under way when it returns: the caller commits and waits.
 template <class M, int Threads, int Rows, int Width, bool Boxed, class Place>
 __device__ __forceinline__ void
 cell_attention_fetch(const cell_attention_matrix<typename M::Store, Rows, Width, Boxed> &to,
                      const cell_attention_rows &x, bool vectors, Place place, int first, int end, int from,
-                     int64_t extent, int thread)
+                     int64_t extent, int number)
 {
     typedef typename M::Store S;
+    const int thread = cell_attention_opaque(number);
     constexpr int each = 16 / (int)sizeof(S), pieces = Width / each;
     if (vectors && Threads % pieces == 0 && place.even()) {
         constexpr int step = Threads / pieces; // rows between those that a thread copies
@@ -520,8 +535,8 @@ template <class M, class F, int Width> struct cell_attention_owned {
                                           int64_t extent) const
     {
         if constexpr (F::staged) {
-            cell_attention_fetch<M, F::threads>(matrix, x, cell_attention_vectors<M>(x, extent), place, first,
-                                                end, 0, extent, cell_thread());
+            cell_attention_fetch<M, cell_attention_owners<F>>(matrix, x, cell_attention_vectors<M>(x, extent),
+                                                              place, first, end, 0, extent, cell_thread());
             return cell_attention_staged<S, Matrix>{ matrix };
         } else {
             return cell_attention_unstaged<M, Place>{ x, place, first, end, extent };

@@ -170,7 +170,7 @@ static Form form_of(const Plan *p, AttentionWalk *w, AttentionKernel k)
     if (attention_smem(p, w->cut, k))
         f.bytes = formula_const(p->m, attention_smem(p, w->cut, k));
     if (attention_copiers(p, w->cut, k))
-        f.words = "sums over pairs of steps, by warps for which others copy";
+        f.words = intern_f(p->m->c, "%s, by warps for which others copy", words[k]);
     if (k == ATTENTION_FEW || k == ATTENTION_COMBINE)
         f.when = attention_is_few(p, w->cut);
     if (k == ATTENTION_COMBINE)
