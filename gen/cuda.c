@@ -249,14 +249,18 @@ static void plan_others(const Module *program, Plan *first)
     first->other = roomy ? roomy : crowded;
 }
 
-/* Groups of the step itself. */
-static int groups_of_steps(const Plan *p)
+/* Groups of a direction's step itself. */
+static int groups_of_step(const Plan *p, Direction d)
 {
     int n = 0;
-    for (int d = 0; d < 2; d++)
-        for (int i = 0; i < p->program[d].groups.len; i++)
-            n += p->program[d].groups.data[i].phase == PHASE_DURING;
+    for (int i = 0; i < p->program[d].groups.len; i++)
+        n += p->program[d].groups.data[i].phase == PHASE_DURING;
     return n;
+}
+
+static int groups_of_steps(const Plan *p)
+{
+    return groups_of_step(p, FORWARD) + groups_of_step(p, BACKWARD);
 }
 
 /* Bytes that both directions move per sequence and step, where each run-time dim is DIM. */
@@ -311,25 +315,85 @@ static void unsay(Compiler *c, int from, int to)
     c->diags.len -= to - from;
 }
 
+/* Products that a step waits for, of both directions. */
+static int products_of_steps(const Plan *p)
+{
+    int n = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            n += p->program[d].groups.data[i].phase == PHASE_DURING &&
+                 p->program[d].groups.data[i].kind == G_GEMM;
+    return n;
+}
+
+/* Is it worth laying vectors together in each step? Where one kernel walks the steps of each direction, what
+ * counts is how often all blocks wait for a product's vector; else also how many kernels a step is, since
+ * laying vectors together may be one of its own. */
+static bool is_better_concatenated(const Plan *p, const Plan *apart)
+{
+    bool walked = walks_of(p) == (p->m->has_grad ? 2 : 1);
+    bool no_more = groups_of_step(p, FORWARD) <= groups_of_step(apart, FORWARD) &&
+                   groups_of_step(p, BACKWARD) <= groups_of_step(apart, BACKWARD);
+    return p->schedule == apart->schedule && walks_of(p) >= walks_of(apart) && (walked || no_more) &&
+           products_of_steps(p) < products_of_steps(apart);
+}
+
+/* Why products that are added up are no one. */
+static void tell_apart(Plan *p, const Module *tried)
+{
+    if (tried->concatenated)
+        buf_f(&p->reasons,
+              "products of several vectors (%s) that are added up stay apart: as one product of these "
+              "vectors one behind another, no kernel walks the steps, and a step has more kernels\n",
+              tried->concatenated_of);
+    else if (tried->apart)
+        buf_f(&p->reasons, "%s\n", tried->apart);
+}
+
+static void tell_concatenated(Plan *p, const Module *taken)
+{
+    buf_f(&p->reasons, "products that are added up are one product of their vectors one behind another: %s\n",
+          taken->concatenated_of);
+    if (taken->apart)
+        buf_f(&p->reasons, "%s\n", taken->apart);
+}
+
 /* The plan with such products, and the program that it is of; or the plan of before, where there are none, or
  * it would be slower. What is said is of the plan that is taken; `said` was, before the first one. */
-static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Module **program)
+static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, int said,
+                       const Module **program)
 {
     Compiler *c = lowered->c;
     Module *copy = module_copy(lowered);
     int own = c->diags.len, errors = c->errors;
-    copy->stack = stacking_of(first);
-    const Module *stacked = copy->stack == STACK_NONE ? NULL : compile_lowered(copy, fast_passes);
+    bool columns = stacking == STACK_COLUMNS;
+    copy->stack = stacking;
+    const Module *stacked = stacking == STACK_NONE ? NULL : compile_lowered(copy, fast_passes);
+    bool changed = stacked && (columns ? stacked->concatenated : stacked->stacked);
     int passed = c->diags.len;
-    Plan *p = stacked && stacked->stacked ? plan_once(stacked, first->m->name, first->request) : NULL;
-    if (!p || p->schedule->on_chip != first->schedule->on_chip || !is_better(p, first)) {
+    Plan *p = changed ? plan_once(stacked, first->m->name, first->request) : NULL;
+    if (!p || p->schedule->on_chip != first->schedule->on_chip ||
+        !(columns ? is_better_concatenated(p, first) : is_better(p, first))) {
+        if (columns && stacked)
+            tell_apart(first, stacked);
         c->diags.len = own;
         c->errors = errors;
         return first;
     }
     unsay(c, said, passed);
+    if (columns)
+        tell_concatenated(p, stacked);
     *program = stacked;
     return p;
+}
+
+static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Module **program)
+{
+    Stacking stacking = stacking_of(first);
+    Plan *p = plan_with(lowered, stacking, first, said, program);
+    return stacking == STACK_ALL && products_of_steps(p) > 1
+               ? plan_with(lowered, STACK_COLUMNS, p, said, program)
+               : p;
 }
 
 /* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an

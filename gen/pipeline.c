@@ -6,6 +6,7 @@
 #include "base/texts.h"
 #include "commands/commands.h"
 #include "front/front.h"
+#include "ir/concatenated.h"
 #include "ir/copies.h"
 #include "kir/kir.h"
 #include "ir/param_gradients.h"
@@ -35,6 +36,8 @@ const Pass fast_passes[] = {
       "the IR with one definition for each place, where a definition is read at certain places only" },
     { "products", make_products,
       "the IR with sums as products of a param and one value, as far as they are such" },
+    { "concatenated", concatenate_products,
+      "the IR with products of several vectors that are added up as one product, where that is faster" },
     { "stacked", stack_products,
       "the IR with products of one vector and several params as one, where that is faster" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },

@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "base/mutate.h"
+#include "conditions.h"
 #include "diff.h"
 #include "marks.h"
 #include "ops.h"
@@ -362,6 +363,14 @@ static NodeId as_piece(Diff *d, NodeId value)
     return node_array(d->m, value, v.axes, v.naxes, NULL, d->m->at);
 }
 
+/* What comes back to a vector that stands in a concatenation is a part of what comes back to the whole: read
+ * where it lies, where conditions on places alone say which. */
+static bool is_part_of_array(Diff *d, NodeId cond, NodeId value)
+{
+    const Node *v = at(d, value);
+    return cond >= 0 && at(d, cond)->dep == 0 && (v->kind == N_ARRAY || v->kind == N_VIEW) && !v->step;
+}
+
 /* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond
  * guards value. A param's is no array before it is summed over batch and time. Where step t reads step(t, I),
  * time is one more axis: what comes back to a step is the sum over all (t, I) that read it, with t solved for
@@ -383,8 +392,9 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
         plain = plain && ix_is_index(map[k], &which) && which >= IX_FIRST &&
                 m->indices.data[which].extent == m->indices.data[axes[k]].extent;
     }
+    bool slice = !plain && per_step && !step, part = slice && is_part_of_array(d, cond, value);
     value = guarded(m, cond, value);
-    if (!plain && per_step && !step)
+    if (slice && !part)
         value = as_piece(d, value);
     if (step && s.n < 63) {
         s.reader = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
@@ -418,7 +428,7 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
     value = node_subst(m, value, from, to, solved);
     if (s.guard >= 0 && !mutate("drop-guard"))
         value = guarded(m, node_subst(m, s.guard, from, to, solved), value);
-    return sum_unsolved(&s, value);
+    return sum_unsolved(&s, part ? cases_taken(m, value) : value);
 }
 
 /* ---- one rule per kind of node ---- */

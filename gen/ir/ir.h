@@ -155,8 +155,8 @@ extern const RootRow root_table[ROOT_COUNT];
 
 /* Which vectors' products with several params are made one: those that depend on no state, of whole
  * params, if what a walk on chip fetches of them begins at whole vectors; those that depend on no state;
- * all. */
-typedef enum { STACK_NONE, STACK_FETCHED, STACK_INPUTS, STACK_ALL } Stacking;
+ * all; and besides, products of several vectors that are added up. */
+typedef enum { STACK_NONE, STACK_FETCHED, STACK_INPUTS, STACK_ALL, STACK_COLUMNS } Stacking;
 
 struct Module {
     Compiler *c;
@@ -181,6 +181,10 @@ struct Module {
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
+    int concatenated; /* sums that have one product for several vectors */
+    Vec(NodeId) joined; /* its matrices that are no params */
+    const char *concatenated_of; /* the vectors, in words */
+    const char *apart; /* why others have a product each, in words; or NULL */
     int fewer; /* products that these take the place of, without themselves */
     const Poly *laid; /* elements of the matrices that are made for them in each call */
     bool inner;                   /* an adjoint that is made now will be differentiated again */

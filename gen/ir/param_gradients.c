@@ -135,6 +135,61 @@ static bool reads_across(const Module *m, NodeId id)
     return across;
 }
 
+/* Does the comparison leave one place of the index, `c*j + o == e`? Then this place, (e - o) / c, and the
+ * condition that it is one. */
+static bool solves(Module *m, NodeId cond, IndexId j, const IxExpr **place, NodeId *is_place)
+{
+    const Node *c = at(m, cond);
+    if (c->kind != N_MAP || c->op != OP_EQ || at(m, c->args[0])->kind != N_INDEX ||
+        at(m, c->args[1])->kind != N_INDEX)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        const IxExpr *own = at(m, at(m, cond)->args[k])->ix, *other = at(m, at(m, cond)->args[1 - k])->ix;
+        const IxTerm *t = own->terms;
+        if (own->nterms != 1 || t->kind != IA_INDEX || t->index != j || ix_uses(other, j) ||
+            !t->coef->is_const || t->coef->value < 1)
+            continue;
+        const IxExpr *rest = ix_sub(m, other, ix_const(m, own->offset));
+        const IxExpr *none = ix_const(m, poly_const(m, 0));
+        *place = ix_div(m, rest, t->coef);
+        NodeId whole = node_map2(m, OP_EQ, node_index(m, ix_mod(m, rest, t->coef)), node_index(m, none));
+        NodeId from = node_map2(m, OP_LE, node_index(m, none), node_index(m, *place));
+        NodeId to = node_map2(m, OP_LT, node_index(m, *place), node_size(m, m->indices.data[j].extent));
+        *is_place = node_map2(m, OP_AND, whole, node_map2(m, OP_AND, from, to));
+        return true;
+    }
+    return false;
+}
+
+/* A condition with the comparison that leaves one place of the index in another form; -1: it has none. */
+static NodeId solved(Module *m, NodeId cond, IndexId j, const IxExpr **place)
+{
+    NodeId is_place;
+    const Node c = *at(m, cond);
+    if (solves(m, cond, j, place, &is_place))
+        return is_place;
+    for (int k = 0; k < 2 && c.kind == N_MAP && c.op == OP_AND; k++) {
+        NodeId part = solved(m, c.args[k], j, place);
+        if (part >= 0)
+            return node_map2(m, OP_AND, part, c.args[1 - k]);
+    }
+    return -1;
+}
+
+/* The sum over places; what a condition leaves at one place of the index is read there. */
+static NodeId sum_over_places(Module *m, NodeId terms, const Node *sum)
+{
+    const Node n = *at(m, terms);
+    const IxExpr *place;
+    bool zero = n.kind == N_MAP && n.op == OP_SELECT && at(m, n.args[2])->kind == N_CONST &&
+                at(m, n.args[2])->value == 0;
+    NodeId cond = zero && sum->nbound == 1 ? solved(m, n.args[0], sum->bound[0], &place) : -1;
+    if (cond < 0)
+        return node_reduce(m, R_SUM, terms, sum->bound, sum->nbound);
+    NodeId value = node_select(m, cond, n.args[1], n.args[2]);
+    return branch_taken(m, node_subst(m, value, sum->bound, &place, 1));
+}
+
 /* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
 static bool has_product(const Module *m, NodeId id, int *left)
 {
@@ -246,7 +301,7 @@ static NodeId total_of(Total *t, NodeId id)
         NodeId terms = total_of(&inside, n.args[0]);
         t->left = inside.left;
         t->found |= inside.found;
-        return inside.found ? node_reduce(m, R_SUM, terms, n.bound, n.nbound) : sum_of(t, id);
+        return inside.found ? sum_over_places(m, terms, &n) : sum_of(t, id);
     }
     if (n.kind != N_MAP)
         return sum_of(t, id);

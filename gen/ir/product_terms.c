@@ -221,6 +221,20 @@ bool is_operand(const Module *m, NodeId id)
     return true;
 }
 
+bool is_shared_matrix(const Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    bool shared = !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE)) && (n->dep & DEP_PARAM);
+    return shared && is_operand(m, id) && n->type == TY_REAL &&
+           (n->kind != N_LOAD || m->tensors.data[n->tensor].dtype == m->c->dtype);
+}
+
+bool is_vector_of_rows(const Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    return is_operand(m, id) && n->type == TY_REAL && (n->dep & DEP_BATCH);
+}
+
 /* ---- cases ---- */
 
 /* The factor of the term that is `c ? a : b` of each sequence, and neither a vector nor 0 in the second

@@ -38,6 +38,10 @@ bool is_read(const Node *n);
 /* Is it one that a product takes as it is? Not one that goes backwards (`h[H-1-j]`) or around
  * (`h[(j+1) % H]`), of which a copy in order is made. */
 bool is_operand(const Module *m, NodeId id);
+/* Is it such a read, of what is the same for all sequences and steps and of the type that products take, or
+ * of what each sequence has? */
+bool is_shared_matrix(const Module *m, NodeId id);
+bool is_vector_of_rows(const Module *m, NodeId id);
 /* Is the term, or a factor of it, `c ? a : b` with different parts of a product in both cases? */
 bool has_cases(const Module *m, NodeId term, const Node *sum);
 /* Such a term as one without cases, or as one for each: their number. */

@@ -137,21 +137,6 @@ static bool indices_of(const Node *n, Indices *out)
     return true;
 }
 
-/* The same for all sequences and steps, and of the type that products take? */
-static bool is_matrix(const Module *m, NodeId id)
-{
-    const Node *n = at(m, id);
-    bool shared = !(n->dep & (DEP_BATCH | DEP_TIME | DEP_INPUT | DEP_STATE)) && (n->dep & DEP_PARAM);
-    return shared && is_operand(m, id) && n->type == TY_REAL &&
-           (n->kind != N_LOAD || m->tensors.data[n->tensor].dtype == m->c->dtype);
-}
-
-static bool is_vector(const Module *m, NodeId id)
-{
-    const Node *n = at(m, id);
-    return is_operand(m, id) && n->type == TY_REAL && (n->dep & DEP_BATCH);
-}
-
 /* Do the last rows count through one axis of a param, `W[h*N + i, d]`? Then they are one row, so that whole
  * params lie one behind another as they are. */
 static void join_rows(Module *m, Product *x)
@@ -217,13 +202,13 @@ static bool find_product(Module *m, NodeId id, Product *x)
     if (sum.kind != N_REDUCE || sum.reduce != R_SUM || sum.type != TY_REAL || !is_plain_product(m, &sum))
         return false;
     const Node *term = at(m, sum.args[0]);
-    bool first = is_matrix(m, term->args[0]);
+    bool first = is_shared_matrix(m, term->args[0]);
     *x = (Product){
         .reduce = id, .matrix = term->args[first ? 0 : 1], .vector = term->args[first ? 1 : 0], .stack = -1
     };
     const Node *matrix = at(m, x->matrix), *vector = at(m, x->vector);
-    if (!is_matrix(m, x->matrix) || !is_vector(m, x->vector) || !indices_of(vector, &x->along) ||
-        !indices_of(matrix, &all))
+    if (!is_shared_matrix(m, x->matrix) || !is_vector_of_rows(m, x->vector) ||
+        !indices_of(vector, &x->along) || !indices_of(matrix, &all))
         return false;
     for (int i = 0; i < sum.nbound; i++)
         if (sum.bound[i] < IX_FIRST || !has(&x->along, sum.bound[i]) || !has(&all, sum.bound[i]))
@@ -529,6 +514,14 @@ static const Poly *elements_made(Module *m, NodeId matrix)
     return all;
 }
 
+static bool is_joined(const Module *m, NodeId matrix)
+{
+    bool joined = false;
+    for (int i = 0; i < m->joined.len; i++)
+        joined |= m->joined.data[i] == matrix;
+    return joined;
+}
+
 static void stack_from(Pass *s, int of)
 {
     Module *m = s->m;
@@ -566,6 +559,9 @@ static void stack_from(Pass *s, int of)
         m->stacked++;
         m->fewer += n - 1;
         m->laid = poly_add(m, m->laid, elements_made(m, k.matrix));
+        for (int b = 0; b < n; b++) /* of which one copy has the rows and columns */
+            if (is_joined(m, all->data[blocks[b]].matrix))
+                m->laid = poly_sub(m, m->laid, elements_made(m, all->data[blocks[b]].matrix));
     }
     vec_push(m->arena, &s->stacks, k);
 }
@@ -611,7 +607,7 @@ static void find_products(Pass *s)
         if (!seen[id] || !find_product(m, id, &x) || x.single != s->single)
             continue;
         x.when = !(at(m, id)->dep & DEP_STATE) ? OF_INPUTS : feeds[id] ? STEPWISE : BEHIND;
-        if ((m->stack != STACK_ALL && x.when != OF_INPUTS) ||
+        if ((m->stack < STACK_ALL && x.when != OF_INPUTS) ||
             (m->stack == STACK_FETCHED && !x.single && is_part(m, &x)))
             continue;
         vec_push(m->arena, &s->products, x);
@@ -688,7 +684,8 @@ void stack_products(Module *m)
 {
     if (m->stack == STACK_NONE)
         return;
-    m->laid = poly_const(m, 0);
+    if (m->stack != STACK_COLUMNS) /* else concatenated.c counts from there on */
+        m->laid = poly_const(m, 0);
     stack_those(m, true);
     stack_those(m, false);
 }

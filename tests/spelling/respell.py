@@ -76,6 +76,17 @@ def stack_of(name, products, width):
     return f"    {name}[r:{len(products)}*H, j:{width}] = {value};"
 
 
+def columns_of(name, pairs):
+    """The rows of the first products and, beside them, those of the second ones, as the first ones' signs have it."""
+    value = ""
+    for n, (p, q) in enumerate(pairs):
+        place = f"r - {n}*H" if n else "r"
+        sign = "" if p.factor == q.factor else "-"
+        block = f"(k < H ? {p.element(place, 'k')} : {sign}{q.element(place, 'k - H')})"
+        value += block if n + 1 == len(pairs) else f"r < {n + 1}*H ? {block} : "
+    return f"    {name}[r:{len(pairs)}*H, k:2*H] = {value};"
+
+
 def main(seed, spelling):
     rng = random.Random(seed)
     count = rng.randint(2, 4)
@@ -86,6 +97,14 @@ def main(seed, spelling):
     for x, h in zip(of_x, of_h):
         if x.form == "joined":
             h.name, h.factor, h.place = x.name, x.factor, x.place
+    early = of_h[:-1] if late else of_h
+    # Each of these gates may have a product of a second state beside it, in the same sum.
+    own = random.Random(-1 - seed)
+    of_c = [Product(own, f"C{n}", "c", "H", False) for n in range(len(early))]
+    if any(joined) or own.random() < 0.4:
+        of_c = []
+    for p in early + of_c if of_c else []:
+        p.factor = own.choice(["", "-"])
     if late:
         of_h[-1].vector = "s"
         if rng.random() < 0.5:
@@ -98,32 +117,35 @@ def main(seed, spelling):
         inner = f"(sum[p:H] Q[@,p] * ({of_gates.replace('@', 'p')}))" if nested else f"({of_gates})"
         behind.made = lambda at: inner.replace("@", at)
     acts = [rng.choice(["sigmoid", "tanh"]) for _ in range(count - 1)] + ["tanh"]
-    early = of_h[:-1] if late else of_h
     lines = [f"// random cell of gates, seed {seed}", "cell gates {", "    dim D, H;", "    input x[D];"]
     if spelling == "plain":
-        params = [f"W[{count}*H, D]", f"U[{len(early)}*H, H]"] + (["U_s[H, H]"] if late else [])
+        columns = "2*H" if of_c else "H"
+        params = [f"W[{count}*H, D]", f"U[{len(early)}*H, {columns}]"] + (["U_s[H, H]"] if late else [])
         params += ["P_s[H, H]"] if behind else []
     else:
         params = [p.param() for n in range(count) for p in (of_x[n], of_h[n])]
-        params += [behind.param()] if behind else []
+        params += [p.param() for p in of_c] + ([behind.param()] if behind else [])
         params = list(dict.fromkeys(params))
         rng.shuffle(params)
     params += ["Q[H, H]"] if nested else []
     biases = [f"b{n}[H]" for n in range(count)]
     lines += [
         "    param " + ", ".join(params + ["v[H]"] + biases) + ";",
-        "    state h[H];",
+        "    state h[H], c[H];" if of_c else "    state h[H];",
         "    output y[H];",
     ]
     if spelling == "laid":
-        lines += [stack_of("W", of_x, "D"), stack_of("U", early, "H")]
+        of_states = columns_of("U", list(zip(early, of_c))) if of_c else stack_of("U", early, "H")
+        lines += [stack_of("W", of_x, "D"), of_states]
         if late:
             lines.append(stack_of("U_s", of_h[-1:], "H"))
         if behind:
             lines.append(stack_of("P_s", [behind], "H"))
     if spelling != "paper":
         lines.append(f"    wx[r:{count}*H] = sum[d] W[r,d] * x[d];")
-        lines.append(f"    uh[r:{len(early)}*H] = sum[j] U[r,j] * h[j];")
+        lines += ["    hc[k:2*H] = k < H ? h[k] : c[k - H];"] if of_c else []
+        vector = "hc" if of_c else "h"
+        lines.append(f"    uh[r:{len(early)}*H] = sum[k] U[r,k] * {vector}[k];")
     for n in range(count):
         last = n + 1 == count
         if late and last:
@@ -132,6 +154,7 @@ def main(seed, spelling):
                 lines.append("    us[i:H] = sum[j] U_s[i,j] * s[j];")
         if spelling == "paper":
             terms = [of_x[n].text(), of_h[n].text(), f"b{n}[i]"]
+            terms += [of_c[n].text()] if n < len(of_c) else []
             terms = [t for t in terms if t]
             rng.shuffle(terms)
         else:
@@ -150,6 +173,7 @@ def main(seed, spelling):
         value = behind.text() if spelling == "paper" else behind.scaled("pm[i]")
         value = f"0.5 * tanh({value})"
     lines.append(f"    h'[i] = 0.5 * g0[i] * h[i] + {value};")
+    lines += ["    c'[i] = 0.5 * c[i] + 0.5 * h[i];"] if of_c else []
     print("\n".join(lines + ["    y[i] = h'[i];", "}"]))
 
 
