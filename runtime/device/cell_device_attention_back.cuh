@@ -153,8 +153,9 @@ template <class M> struct cell_attention_back_of_rows {
     }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    // Goes over all tiles of a cursor, by warps for which others copy. The products with keys of one tile are
-    // waited for together with the scores of the next.
+    // Goes over all tiles of a cursor, by warps for which others copy. Each product is waited for in its turn: the
+    // other warpgroups multiply meanwhile, and of a product that goes on over the loop's end ptxas makes a chain
+    // (C7512) in some kernels.
     template <class Queries, class Cotangents, class Stages, class Cursor>
     __device__ __forceinline__ void take_all(const Queries &queries, const Cotangents &cotangents,
                                              const Stages &stages, const cell_attention_gates<F> &gates,
@@ -164,7 +165,6 @@ template <class M> struct cell_attention_back_of_rows {
         const cell_attention_group_of_rows<M> group(x, first);
         typename cell_attention_fragments<S>::A weights[tiles / 2];
         cell_attention_turn<F> turn;
-        int behind = -1; // the stage whose keys are being multiplied
         CELL_UNROLL_BY(1)
         for (; cursor.there(); cursor.next(x), turn.next()) {
             bool all;
@@ -181,18 +181,14 @@ template <class M> struct cell_attention_back_of_rows {
             cell_attention_pairs<F, M::values>(dv, cotangents, stages.value(turn.stage));
             cell_attention_commit<F>();
             cell_attention_wait<F, 0>();
-            if (behind >= 0)
-                gates(Gates::KEY_FREE, behind).arrive();
             gates(Gates::VALUE_FREE, turn.stage).arrive();
             weigh(s, dv, all, cursor, none);
             cell_attention_pack<S>(weights, dv);
             cell_attention_weighed_by<S>(dq, weights, stages.key(turn.stage), 0);
             cell_attention_commit<F>();
-            behind = turn.stage;
+            cell_attention_wait<F, 0>();
+            gates(Gates::KEY_FREE, turn.stage).arrive();
         }
-        cell_attention_wait<F, 0>();
-        if (behind >= 0)
-            gates(Gates::KEY_FREE, behind).arrive();
     }
 #endif
 
@@ -319,7 +315,8 @@ template <class M> struct cell_attention_row_stages {
     static constexpr int threads = cell_attention_apart<F> ? F::copiers : F::threads;
     static __device__ __forceinline__ int thread()
     {
-        return cell_thread() - (F::threads - threads);
+        const int number = cell_thread() - (F::threads - threads);
+        return cell_attention_apart<F> ? cell_attention_opaque(number) : number;
     }
     cell_smem<S> queries, cotangents;
     cell_smem<R> stats;
@@ -342,23 +339,23 @@ template <class M> struct cell_attention_row_stages {
     __device__ __forceinline__ void fetch_rows(const cell_attention<M> &x, int first, int end,
                                                int stage) const
     {
+        const int copier = thread();
         cell_attention_fetch<M, threads>(query(stage), x.q, cell_attention_vectors<M>(x.q, x.keys),
                                          cell_attention_row_place(x.q, x.group), first, end, 0, x.keys,
-                                         thread());
+                                         copier);
         cell_attention_fetch<M, threads>(cotangent(stage), x.dy, cell_attention_vectors<M>(x.dy, x.values),
                                          cell_attention_row_place(x.dy, x.group), first, end, 0, x.values,
-                                         thread());
-        if (F::softmax && thread() < F::others) {
-            const int row = first + thread(), i = x.group == 1 ? row : row / x.group,
+                                         copier);
+        if (F::softmax && copier < F::others) {
+            const int row = first + copier, i = x.group == 1 ? row : row / x.group,
                       r = x.group == 1 ? 0 : row % x.group;
             if (row < end) {
-                cell_cp_async<(int)sizeof(R)>(lse(stage) + thread(),
-                                              x.lse + (i * x.lse_row + r * x.lse_head));
-                cell_cp_async<(int)sizeof(R)>(dots(stage) + thread(),
+                cell_cp_async<(int)sizeof(R)>(lse(stage) + copier, x.lse + (i * x.lse_row + r * x.lse_head));
+                cell_cp_async<(int)sizeof(R)>(dots(stage) + copier,
                                               x.dots + (i * x.dots_row + r * x.dots_head));
             } else {
-                lse(stage)[thread()] = (R)CELL_INF;
-                dots(stage)[thread()] = (R)0;
+                lse(stage)[copier] = (R)CELL_INF;
+                dots(stage)[copier] = (R)0;
             }
         }
     }

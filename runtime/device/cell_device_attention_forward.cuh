@@ -40,7 +40,8 @@ template <class M, int Kernel, int Values> struct cell_attention_key_stages {
     static constexpr int threads = cell_attention_apart<F> ? F::copiers : F::threads;
     static __device__ __forceinline__ int thread()
     {
-        return cell_thread() - (F::threads - threads);
+        const int number = cell_thread() - (F::threads - threads);
+        return cell_attention_apart<F> ? cell_attention_opaque(number) : number;
     }
     cell_smem<S> keys, values;
     __device__ __forceinline__ explicit cell_attention_key_stages(unsigned char *&cursor)

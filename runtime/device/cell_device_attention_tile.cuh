@@ -460,15 +460,14 @@ __device__ __forceinline__ int cell_attention_opaque(int v)
 
 // Rows [first, first + Rows) to shared memory, Width elements from element `from` on, zeros from row `end`
 // and from element `extent` on, by all `Threads`, of which this is
-// `number`. Copies may be under way when it returns: the caller commits and waits.
+// `thread`. Copies may be under way when it returns: the caller commits and waits.
 template <class M, int Threads, int Rows, int Width, bool Boxed, class Place>
 __device__ __forceinline__ void
 cell_attention_fetch(const cell_attention_matrix<typename M::Store, Rows, Width, Boxed> &to,
                      const cell_attention_rows &x, bool vectors, Place place, int first, int end, int from,
-                     int64_t extent, int number)
+                     int64_t extent, int thread)
 {
     typedef typename M::Store S;
-    const int thread = cell_attention_opaque(number);
     constexpr int each = 16 / (int)sizeof(S), pieces = Width / each;
     if (vectors && Threads % pieces == 0 && place.even()) {
         constexpr int step = Threads / pieces; // rows between those that a thread copies

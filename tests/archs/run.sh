@@ -1,7 +1,8 @@
 #!/bin/bash
 # Tests that kernels compile for every architecture that is claimed. In: BUILD, CELLC, NVCC (without it: skipped). Out: a
 # library with `--archs all` has machine code for each of them, and PTX of the last; chunks and attention compile for
-# GPUs of each kind of tensor core instruction (FULL=1: for all, and more schedules). Ends with "N passed, N failed".
+# GPUs of each kind of tensor core instruction (FULL=1: for all, and more schedules), and ptxas makes no chain of attention's
+# products by wgmma. Ends with "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build}
@@ -79,5 +80,23 @@ xargs_slots -L 1 -- bash -c 'compile_one "$@"' - <"$dir/wanted"
 while read -r line; do
     holds "kernels compile: sm_$line" grep -qFx "$line" "$dir/compiled"
 done <"$dir/wanted"
+
+# ---- wgmma: products go on beside other instructions. Where ptxas cannot keep them apart it waits for each one, and says so
+# (C7508, C7510, C7512).
+
+beside() { # SPEC OPTIONS...
+    local to=$dir/wgmma cell=$1
+    shift
+    "$cellc" emit "specs/$cell.cell" "$@" --kind cuda >"$to.cu" &&
+        "$NVCC" -O3 -std=c++17 -arch=sm_90a -diag-suppress 177,550 -Xptxas -v -Iruntime -Iruntime/device -cubin \
+            -o "$to.cubin" "$to.cu" >"$to.log" 2>&1 && grep -q "fwd_attention" "$to.log" && ! grep "(C75" "$to.log"
+}
+if [[ $wanted == *" 90"* ]]; then
+    holds "products of 128 elements go on" beside causal_attention --dim N=128 --dim V=128 --dtype bf16
+    if [[ -n ${FULL:-} ]]; then
+        holds "products of 64 elements go on" beside causal_attention --dim N=64 --dim V=64 --dtype bf16
+        holds "products of a window go on" beside window_attention --dim N=64 --dim V=64 --dim W=256 --dtype bf16
+    fi
+fi
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]
