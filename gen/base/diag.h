@@ -41,7 +41,7 @@ void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
 void diag_fix(Compiler *c, Span at, const char *fix);          /* likewise a text that mends it; NULL: none */
-/* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
+/* The nearest of n names within an edit distance of max(1, len/3), or NULL; of names as near one as long. */
 const char *suggest(const char *name, const char *const *names, int n);
 /* "error" and so on. */
 const char *level_word(DiagLevel level);

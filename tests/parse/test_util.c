@@ -76,8 +76,8 @@ static void check_strings(void)
 
 static const char *nearest(const char *name)
 {
-    static const char *const names[] = {"sigmoid", "silu", "softplus", "kn", "km", "W_kvqm", "tanh", "b"};
-    const char *s = suggest(name, names, 8);
+    static const char *const names[] = {"sigmoid", "silu", "softplus", "kn", "km", "W_kvqm", "tan", "tanh", "b"};
+    const char *s = suggest(name, names, 9);
     return s ? s : "none";
 }
 
@@ -88,6 +88,7 @@ static void check_suggest(void)
     CHECK(strcmp(nearest("soft_plus"), "softplus") == 0);
     CHECK(strcmp(nearest("W_kvq"), "W_kvqm") == 0);
     CHECK(strcmp(nearest("tahn"), "tanh") == 0);
+    CHECK(strcmp(nearest("taan"), "tan") == 0);
     CHECK(strcmp(nearest("kx"), "kn") == 0);
     CHECK(strcmp(nearest("c"), "none") == 0);
     CHECK(strcmp(nearest("something_else"), "none") == 0);
