@@ -1,7 +1,7 @@
 /* The pool. Workers are made when a job first wants them, and wait: for a short time by looking, then
  * asleep. Each thread begins with a share of a job, the same one in each job of as many items, so that what
  * it read in a job before still lies in its own second cache; a thread that is done with its share takes
- * pieces of the others. In a child of a fork there are no workers; they are made anew. Guaranteed: when
+ * pieces of the others. In a child of a fork there are no workers; it makes its own. Guaranteed: when
  * cell_pool_run returns, no thread looks at the job any more. */
 #include "pool.h"
 
