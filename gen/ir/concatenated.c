@@ -550,9 +550,12 @@ static NodeId vector_at(Pass *s, Joint *k, const Product *x)
     map[x[0].nothers] = ix_index(m, k->along);
     for (int i = 0; i < k->n; i++)
         piece[i] = x[i].vector;
-    if (k->vector < 0)
-        k->vector = node_array(m, laid(m, k, x, piece), axes, x[0].nothers + 1, joined_name(m, x[0].vector),
-                               at(m, x[0].vector)->span);
+    if (k->vector < 0) {
+        const Span span = at(m, x[0].vector)->span; /* read before nodes are made, which may move it */
+        const char *name = joined_name(m, x[0].vector);
+        NodeId all = laid(m, k, x, piece);
+        k->vector = node_array(m, all, axes, x[0].nothers + 1, name, span);
+    }
     return node_view(m, k->vector, map, x[0].nothers + 1);
 }
 
