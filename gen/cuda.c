@@ -328,7 +328,7 @@ static int products_of_steps(const Plan *p)
 
 /* Is it worth laying vectors together in each step? Where one kernel walks the steps of each direction, what
  * counts is how often all blocks wait for a product's vector; else also how many kernels a step is, since
- * laying vectors together may be one of its own. */
+ * laying vectors together may take a kernel more. */
 static bool is_better_concatenated(const Plan *p, const Plan *apart)
 {
     bool walked = walks_of(p) == (p->m->has_grad ? 2 : 1);

@@ -71,9 +71,10 @@ CELL_ATTENTION_FUNCTION int cell_attention_smem(int kernel, const cell_attention
 }
 
 /* keys, values: padded to multiples of 16; distances: 1 where CELL_ATTENTION_BACK_ROWS sums by distance;
- * apart: 1 where some warps of CELL_ATTENTION_FORWARD are to copy and do nothing else; memory: bytes of shared
- * memory that a block may take. Where boxes are and memory is there, some of CELL_ATTENTION_BACK_KEYS always do
- * so, and some of CELL_ATTENTION_BACK_ROWS where keys or values have more than CELL_ATTENTION_BOX elements. */
+ * apart: 1 where some warps of CELL_ATTENTION_FORWARD are to copy and do nothing else; memory: bytes of
+ * shared memory that a block may take. Where boxes are and memory is there, some of
+ * CELL_ATTENTION_BACK_KEYS always do so, and some of CELL_ATTENTION_BACK_ROWS where keys or values have more
+ * than CELL_ATTENTION_BOX elements. */
 CELL_ATTENTION_FUNCTION cell_attention_shape cell_attention_shape_of(int kernel, int bytes, int keys,
                                                                      int values, int distances, int apart,
                                                                      int memory)

@@ -22,7 +22,7 @@ typedef struct Job {
     _Atomic int failed;
 } Job;
 
-/* Items of a job that one thread begins with, in a cache line of its own. */
+/* Items of a job that one thread begins with, which has a cache line to itself. */
 typedef struct Share {
     _Alignas(ALIGNMENT) _Atomic int64_t next;
     int64_t end;

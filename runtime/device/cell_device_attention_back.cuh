@@ -71,7 +71,8 @@ __device__ __forceinline__ void cell_attention_add_distances(const cell_attentio
     }
 }
 
-// Rows that a block owns, a warp's 16 of every 64: the gradient of queries, and of what the score reads of a row.
+// Rows that a block owns, a warp's 16 of every 64: the gradient of queries, and of what the score reads of a
+// row.
 template <class M> struct cell_attention_back_of_rows {
     typedef typename M::Real R;
     typedef typename M::Store S;
@@ -153,9 +154,9 @@ template <class M> struct cell_attention_back_of_rows {
     }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    // Goes over all tiles of a cursor, by warps for which others copy. Each product is waited for in its turn: the
-    // other warpgroups multiply meanwhile, and of a product that goes on over the loop's end ptxas makes a chain
-    // (C7512) in some kernels.
+    // Goes over all tiles of a cursor, by warps for which others copy. Each product is waited for in its
+    // turn: the other warpgroups multiply meanwhile, and of a product that goes on over the loop's end ptxas
+    // makes a chain (C7512) in some kernels.
     template <class Queries, class Cotangents, class Stages, class Cursor>
     __device__ __forceinline__ void take_all(const Queries &queries, const Cotangents &cotangents,
                                              const Stages &stages, const cell_attention_gates<F> &gates,
@@ -511,8 +512,8 @@ template <class M> struct cell_attention_back_of_keys {
         }
         under_way.finish();
     }
-    // Goes over all of them, by warps for which others copy. A warpgroup leaves out tiles whose rows take none
-    // of its 64 keys.
+    // Goes over all of them, by warps for which others copy. A warpgroup leaves out tiles whose rows take
+    // none of its 64 keys.
     template <class Keys, class Values>
     __device__ __forceinline__ void take_all(const cell_attention<M> &x, const cell_attention_segment<M> &s,
                                              const Keys &keys, const Values &values, const Stages &stages,

@@ -1,9 +1,9 @@
-// The ring of tiles between warps that only copy and warps that multiply, on GPUs with wgmma: barriers in shared
-// memory, and which warps have how many registers.
+// The ring of tiles between warps that only copy and warps that multiply, on GPUs with wgmma: barriers in
+// shared memory, and which warps have how many registers.
 //
 // In: the facts of a kernel (cell_attention_facts) whose shape has copiers. A tile has a stage of the ring. A
-// copier waits until all warps that multiply have left the stage, copies, and opens the gate FULL; a warp that
-// multiplies waits for it and opens FREE. So no barrier of the whole block stands between two tiles, and
+// copier waits until all warps that multiply have left the stage, copies, and opens the gate FULL; a warp
+// that multiplies waits for it and opens FREE. So no barrier of the whole block stands between two tiles, and
 // warpgroups need not go in step.
 #ifndef CELL_DEVICE_ATTENTION_RING_CUH
 #define CELL_DEVICE_ATTENTION_RING_CUH

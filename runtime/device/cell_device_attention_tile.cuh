@@ -241,8 +241,8 @@ template <int Tiles, class Sum> __device__ __forceinline__ void cell_attention_c
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class F> constexpr bool cell_attention_by_groups = F::boxed;
 
-// The first of 16 terms at an address: 1024 bytes between every 8 rows, lines of 128 bytes exchanged by row. Of
-// an operand across with 128 columns, `next` bytes between its boxes.
+// The first of 16 terms at an address: 1024 bytes between every 8 rows, lines of 128 bytes exchanged by row.
+// Of an operand across with 128 columns, `next` bytes between its boxes.
 template <class T> __device__ __forceinline__ uint64_t cell_attention_operand(const T *p, int next = 16)
 {
     return (uint64_t)(1u << 30 | 1024 >> 4) << 32 |

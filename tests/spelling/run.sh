@@ -309,7 +309,7 @@ for dtype in f32 bf16; do
 done
 
 turn=0
-# Products of several vectors in one sum, of one gate or of three, each with a param of its own: the kernels of
+# Products of several vectors in one sum, of one gate or of three, each with another param: the kernels of
 # the product of a concatenation.
 concatenated() { # text, GATES, PARAMS, SUM: of gate number @
     echo "cell concatenated {"
