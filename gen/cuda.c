@@ -368,10 +368,14 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, in
     int own = c->diags.len, errors = c->errors;
     bool columns = stacking == STACK_COLUMNS;
     copy->stack = stacking;
-    const Module *stacked = stacking == STACK_NONE ? NULL : compile_lowered(copy, fast_passes);
+    const Module *stacked = stacking == STACK_NONE ? NULL : compile_until(copy, fast_passes, "stacked");
     bool changed = stacked && (columns ? stacked->concatenated : stacked->stacked);
+    if (changed) {
+        c->diags.len = own;
+        stacked = compile_lowered(copy, fast_passes);
+    }
     int passed = c->diags.len;
-    Plan *p = changed ? plan_once(stacked, first->m->name, first->request) : NULL;
+    Plan *p = changed && stacked ? plan_once(stacked, first->m->name, first->request) : NULL;
     if (!p || p->schedule->on_chip != first->schedule->on_chip ||
         !(columns ? is_better_concatenated(p, first) : is_better(p, first))) {
         if (columns && stacked)

@@ -1,6 +1,6 @@
 /* pipeline.c: the order of the passes. In: the path of a spec. Out: the module that emitters read.
- * Guaranteed: the IR was verified after every pass that touched it, and --dump-after stops behind the pass
- * that it names. */
+ * Guaranteed: the IR was verified behind the last pass, with CELLC_VERIFY_PASSES=1 behind each, and
+ * --dump-after stops behind the pass that it names. */
 #include <string.h>
 
 #include "base/texts.h"
@@ -122,6 +122,17 @@ bool pass_exists(const char *name)
            has_pass(cut_passes, name) || has_pass(sum_passes, name);
 }
 
+/* Does no pass behind that one run? */
+static bool ends_passes(const Pass *p, const char *last)
+{
+    if (last && strcmp(p->name, last) == 0)
+        return true;
+    do
+        p++;
+    while (p->name && !p->run);
+    return !p->name;
+}
+
 /* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is
  * NULL, on what the front end makes of the spec at `path`. */
 static Module *run_passes(Compiler *c, const char *path, const Module *lowered, const Pass *passes, const char *last)
@@ -130,7 +141,7 @@ static Module *run_passes(Compiler *c, const char *path, const Module *lowered, 
     for (const Pass *p = passes; p->name; p++) {
         if (p->run) {
             p->run(m);
-            if (!c->errors)
+            if (!c->errors && (c->verify_passes || ends_passes(p, last)))
                 ir_verify(m, p->name);
         } else if (strcmp(p->name, "lower") == 0) {
             m = lowered ? module_copy(lowered) : front_end(c, path);
@@ -153,6 +164,11 @@ Module *compile(Compiler *c, const char *path, const Pass *passes)
 Module *compile_lowered(const Module *lowered, const Pass *passes)
 {
     return run_passes(lowered->c, NULL, lowered, passes, NULL);
+}
+
+Module *compile_until(const Module *lowered, const Pass *passes, const char *last)
+{
+    return run_passes(lowered->c, NULL, lowered, passes, last);
 }
 
 /* Those of all plans of the instance, as kir_parse reads them. */

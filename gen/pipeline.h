@@ -18,11 +18,13 @@ extern const Pass cut_passes[];            /* the same for a schedule that cuts 
 extern const Pass sum_passes[]; /* likewise, of a cell without a state */
 bool pass_exists(const char *name);
 
-/* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints
- * them. NULL when there are errors. */
+/* Runs the passes on the spec at `path`, and verifies what the last one leaves (c->verify_passes: what each
+ * leaves). Diagnostics stay in c, the caller prints them. NULL when there are errors. */
 Module *compile(Compiler *c, const char *path, const Pass *passes);
 /* The same from behind "lower": runs the passes on a copy of what compile gave for front_passes. */
 Module *compile_lowered(const Module *lowered, const Pass *passes);
+/* The same up to and with the pass of that name. */
+Module *compile_until(const Module *lowered, const Pass *passes, const char *last);
 /* --dump-after: prints the program as c->dump_after leaves it to stdout, and diagnostics to stderr; gives
  * the exit code. */
 int dump_spec(Compiler *c, const char *path);

@@ -541,6 +541,8 @@ Compiler *compiler_new(void)
     Compiler *c = must_calloc(sizeof *c);
     c->arena = arena_new();
     c->interned = arena_alloc(c->arena, sizeof *c->interned);
+    const char *verify = getenv("CELLC_VERIFY_PASSES");
+    c->verify_passes = verify && strcmp(verify, "0") != 0;
     texts_open(c);
     return c;
 }

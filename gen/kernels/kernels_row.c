@@ -4,7 +4,7 @@
  * that do not wait for one another share a pass and an exchange. What several passes read stays in registers
  * where the row is short enough for its threads; else it is read again. With it go the sums over rows of a
  * COLUMN group that reads the same rows: then a block takes many rows, and keeps their sums. The kernel is
- * built twice: the first time to learn what its loops read. */
+ * built twice where rows may stay: the first time to learn what its loops read. */
 #include <math.h>
 #include <string.h>
 
@@ -843,14 +843,27 @@ static void settle_slots(Code *x)
         build_odd_choice(x);
 }
 
-/* With what the kernel is built once more. */
-static void choose_loops(RowKernel *r)
+/* With what the kernel is built: a number of vectors that a thread keeps, or NULL. */
+static void set_slots(RowKernel *r, const KirExpr *vectors)
 {
     Code *x = r->x;
-    r->slots.vectors = choose_slots(x);
-    r->slots.full = r->slots.vectors ? full_rows(x, r->slots.vectors) : NULL;
-    if (!r->slots.vectors)
+    r->slots.vectors = vectors;
+    r->slots.full = vectors ? full_rows(x, vectors) : NULL;
+    if (!vectors)
         r->slots.place = kir_variable(x->kir, "e", kir_value(KT_I64), false);
+}
+
+/* Builds the kernel to learn what its loops read, and so what stays. */
+static void learn(RowKernel *r)
+{
+    Code *x = r->x;
+    r->slots = (CodeSlots){ .vectors = code_int(x, 0), .full = kir_truth(x->kir, false) };
+    r->slots.place = kir_place(x->kir, "e", r->slots.vectors);
+    r->first_place = r->slots.place;
+    build_row(r, false);
+    for (int i = 0; i < x->reads.len; i++)
+        vec_push(x->kir->arena, &r->reads, x->reads.data[i]);
+    set_slots(r, choose_slots(x));
 }
 
 void emit_row(Kernel *k)
@@ -858,18 +871,16 @@ void emit_row(Kernel *k)
     Group *g = k->g;
     Code *x = code_of_group(k);
     RowKernel r = { .x = x, .sums.of = sums_of(x) };
-    r.slots = (CodeSlots){ .vectors = code_int(x, 0), .full = kir_truth(x->kir, false) };
-    r.slots.place = kir_place(x->kir, "e", r.slots.vectors);
-    r.first_place = r.slots.place;
     x->slots = &r.slots;
-    build_row(&r, false);
-    for (int i = 0; i < x->reads.len; i++)
-        vec_push(x->kir->arena, &r.reads, x->reads.data[i]);
-    choose_loops(&r);
+    if (g->phase == PHASE_DURING && g->lanes <= 32 && !r.sums.of) {
+        set_slots(&r, NULL); /* loops of a step are over elements, not vectors; warps exchange without memory */
+    } else {
+        learn(&r);
+        code_begin_again(x);
+    }
     x->kir->threads = k->threads;
     x->kir->resident =
         k->threads == 1024 ? 1 : g->resident; /* ptxas spills for the second that it hopes for */
-    code_begin_again(x);
     build_row(&r, true);
     if (r.slots.vectors && r.slots.vectors->kind == KX_VAR)
         settle_slots(x);

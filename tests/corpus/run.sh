@@ -7,6 +7,7 @@
 #   ONLY=regex   of these specs alone
 #   SHOW=n       lines of differences (40)
 set -u
+export CELLC_VERIFY_PASSES=1
 export LC_ALL=C
 cellc=$(realpath "${CELLC:-build/cellc}")
 jobs=${JOBS:-2} show=${SHOW:-40}

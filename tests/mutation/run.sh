@@ -5,6 +5,7 @@
 # bug the same checks must pass. In: BUILD, CC, CXX, SAN; ONLY is a regular expression on the names of bugs.
 # The last line is the sum.
 set -u
+export CELLC_VERIFY_PASSES=1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cd "$root" || exit 1

@@ -3,6 +3,7 @@
 # made smaller and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go
 # through the kernels too.
 set -u
+export CELLC_VERIFY_PASSES=1
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}
 n=${N:-100} seed=${SEED:-1}
