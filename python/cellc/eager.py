@@ -72,7 +72,8 @@ class Planned:
     def __init__(self):
         self.there = fast().there and known and self.tell()
         if self.there:
-            self.key, self.find, self.run, self.call = fast().key, fast().find, fast().run, fast().call
+            self.key, self.find, self.run = fast().key, fast().find, fast().run
+            self.call, self.serve = fast().call, fast().serve
 
     @staticmethod
     def tell():

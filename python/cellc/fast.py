@@ -16,7 +16,7 @@ from .errors import BuildError, CellcError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE, LIBRARY = os.path.join(HERE, "fast_call.c"), "libcellc_fast.so"
-NAMES = ("key", "find", "run", "call")
+NAMES = ("key", "find", "run", "call", "serve")
 MOST, RANK = 128, 16      # MAX_TENSORS and MAX_RANK of fast_call.c
 
 
@@ -25,6 +25,14 @@ class Plan(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("run", "set_stream", "set_threads", "desc", "sizes")] + [
         (name, ctypes.c_int32)
         for name in ("arguments", "made", "makes_reserve", "makes_workspace", "device", "unused")]
+
+
+class SessionPlan(ctypes.Structure):
+    """SessionPlan of fast_call.c."""
+    _fields_ = [(name, ctypes.c_void_p) for name in ("step", "prefill", "set_stream", "set_threads", "store",
+                                                     "context", "places")] + [
+        ("sessions", ctypes.c_int64), ("steps", ctypes.c_int64)] + [
+        (name, ctypes.c_int32) for name in ("arguments", "inputs", "outputs", "device")]
 
 
 def compile_to(place):
@@ -74,7 +82,7 @@ class Fast:
             return str(error)
         make = self.dll.cellc_fast_function
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_int]
-        self.key, self.find, self.run, self.call = map(make, range(len(NAMES)))
+        self.key, self.find, self.run, self.call, self.serve = map(make, range(len(NAMES)))
         return ""
 
     def tell(self, framework, *objects):
@@ -110,3 +118,15 @@ def plan(library, way, device, sizes, arguments, makers, reserve=None, workspace
     return (bytes(made), (*makers, *behind), library.free(device),
             functools.partial(library.open_place, device), functools.partial(library.fail, device), array,
             list(sizes))
+
+
+def session_plan(library, functions, ctx, store, device, places, sessions, steps, inputs, outputs):
+    """A plan for calls of a store of sessions. places: the addresses of all arguments, of which the first
+    `inputs` and those from `outputs` on are the call's; steps: 0 for a step. None where C has no room for as
+    many."""
+    if len(places) > MOST:
+        return None
+    of = (functions.step, functions.prefill, library.set_stream, library.set_threads)
+    made = SessionPlan(*map(address, of), store.value, ctx.place, ctypes.addressof(places), sessions, steps,
+                       len(places), inputs, outputs, -1 if device is None else device)
+    return bytes(made), places

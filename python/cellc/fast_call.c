@@ -115,6 +115,21 @@ typedef struct Plan {
 /* What stands in the tuple that Python makes of a plan. */
 enum { P_PLAN, P_MAKERS, P_CONTEXTS, P_OPEN, P_FAIL };
 
+/* A call of a store of sessions (cell_sessions.h), which has a context of its own. */
+typedef struct SessionPlan {
+    int (*step)(void *store, const int32_t *sessions, int64_t n, void *const *args);
+    int (*prefill)(void *store, const int32_t *sessions, int64_t n, int64_t steps, void *const *args);
+    int (*set_stream)(void *ctx, void *stream);
+    int (*set_threads)(void *ctx, int threads);
+    void *store;
+    Context *context;
+    void *const *places; /* of all arguments; those of inputs and outputs are the call's */
+    int64_t sessions, steps; /* steps: 0 for one without the axis of time */
+    int32_t arguments, inputs; /* the first ones are the inputs */
+    int32_t outputs; /* where these begin; the tensors behind the inputs */
+    int32_t device; /* number of a GPU, or -1 */
+} SessionPlan;
+
 typedef struct Memory {
     void *workspace;
     size_t workspace_bytes;
@@ -337,21 +352,30 @@ static PyObject *take_context(PyObject *plan)
     return NULL;
 }
 
+/* Tells the context what the call's stream is, or how many threads it may have (0: as many as before), where
+ * it does not know; the status of the library. device: number of a GPU, or -1. */
+static int prepare(Context *context, int device, void *stream, int threads, int (*set_stream)(void *, void *),
+                   int (*set_threads)(void *, int))
+{
+    int status = 0;
+    if (device >= 0 && (!context->stream_set || context->stream != stream)) {
+        context->stream_set = 0; /* where it fails */
+        status = set_stream(context->ctx, stream ? stream : (void *)LEGACY_STREAM);
+        context->stream = stream;
+        context->stream_set = status == 0;
+    } else if (device < 0 && threads > 0 && context->threads != threads) {
+        status = set_threads(context->ctx, threads);
+        context->threads = status == 0 ? threads : 0;
+    }
+    return status;
+}
+
 /* The status of the library. Without the interpreter's lock, as the call may take long. */
 static int run_plan(const Plan *plan, Context *context, void *stream, int threads, void *const *data,
                     const Memory *memory)
 {
-    int status = 0;
     void *thread = PyEval_SaveThread();
-    if (plan->device >= 0 && (!context->stream_set || context->stream != stream)) {
-        context->stream_set = 0; /* where it fails */
-        status = plan->set_stream(context->ctx, stream ? stream : (void *)LEGACY_STREAM);
-        context->stream = stream;
-        context->stream_set = status == 0;
-    } else if (plan->device < 0 && threads > 0 && context->threads != threads) {
-        status = plan->set_threads(context->ctx, threads);
-        context->threads = status == 0 ? threads : 0;
-    }
+    int status = prepare(context, plan->device, stream, threads, plan->set_stream, plan->set_threads);
     if (status == 0)
         status = plan->run(context->ctx, plan->desc, plan->sizes, data, memory, 0);
     PyEval_RestoreThread(thread);
@@ -363,17 +387,17 @@ static const Plan *plan_of(PyObject *tuple)
     return (const Plan *)(const void *)PyBytes_AsString(PyTuple_GetItem(tuple, P_PLAN));
 }
 
-/* Is the plan's GPU the current one? -1 with an error. */
-static int is_current(const Plan *plan)
+/* Is this GPU the current one, or is it none? -1 with an error. */
+static int is_current(int device)
 {
-    if (plan->device < 0)
+    if (device < 0)
         return 1;
     PyObject *found = PyObject_Vectorcall(current_device, NULL, 0, NULL);
     if (!found)
         return -1;
     long number = PyLong_AsLong(found);
     Py_DecRef(found);
-    return number == plan->device;
+    return number == device;
 }
 
 /* A tuple of results, or NULL with an error. The plan's GPU is the current one. */
@@ -454,7 +478,7 @@ static PyObject *find(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *data[MAX_TENSORS];
     size_t bytes[MAX_TENSORS];
     PyObject *plan = look_up(args[0], args + 1, count - 1, data, bytes);
-    int right = plan ? is_current(plan_of(plan)) : 0;
+    int right = plan ? is_current(plan_of(plan)->device) : 0;
     if (!right && !PyErr_Occurred())
         return none();
     if (right > 0)
@@ -483,7 +507,7 @@ static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count)
     void *data[MAX_TENSORS];
     size_t bytes[MAX_TENSORS];
     PyObject *plan = look_up(args[0], args + 2, count - 2, data, bytes);
-    int right = plan ? is_current(plan_of(plan)) : 0;
+    int right = plan ? is_current(plan_of(plan)->device) : 0;
     if (right <= 0)
         return PyErr_Occurred() ? NULL : none();
     Py_IncRef(plan); /* another thread may forget all plans meanwhile */
@@ -492,12 +516,46 @@ static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return found;
 }
 
+/* serve(plans, sessions, threads, inputs..., outputs...): the status of a call of a store, whose outputs are
+ * written, or None where no plan is for these tensors. sessions: the address of their numbers. */
+static PyObject *serve(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)self;
+    void *data[MAX_TENSORS], *all[MAX_TENSORS], *stream = NULL;
+    size_t bytes[MAX_TENSORS];
+    const Py_ssize_t tensors = count - 3;
+    PyObject *found = look_up(args[0], args + 3, tensors, data, bytes);
+    const SessionPlan *plan =
+        found ? (const SessionPlan *)(const void *)PyBytes_AsString(PyTuple_GetItem(found, P_PLAN)) : NULL;
+    int right = plan ? is_current(plan->device) : 0;
+    if (right <= 0)
+        return PyErr_Occurred() ? NULL : none();
+    if (plan->device >= 0 && table->current_stream(DL_CUDA, plan->device, &stream) != 0)
+        return NULL;
+    const int32_t *sessions = PyLong_AsVoidPtr(args[1]);
+    const int threads = (int)PyLong_AsLong(args[2]);
+    memcpy(all, plan->places, (size_t)plan->arguments * sizeof *all);
+    memcpy(all, data, (size_t)plan->inputs * sizeof *all);
+    memcpy(all + plan->outputs, data + plan->inputs, (size_t)(tensors - plan->inputs) * sizeof *all);
+    Py_IncRef(found); /* another thread may forget all plans meanwhile */
+    void *thread = PyEval_SaveThread();
+    int status =
+        prepare(plan->context, plan->device, stream, threads, plan->set_stream, plan->set_threads);
+    if (status == 0)
+        status = plan->steps ? plan->prefill(plan->store, sessions, plan->sessions, plan->steps, all)
+                             : plan->step(plan->store, sessions, plan->sessions, all);
+    PyEval_RestoreThread(thread);
+    Py_DecRef(found);
+    return PyLong_FromLong(status);
+}
+
 static Method methods[] = {
     { "key", make_key, METH_FASTCALL,
       "key(*tensors): bytes that stand for their shapes, types and device, or None" },
     { "find", find, METH_FASTCALL, "find(plans, *tensors): the plan for these, or None" },
     { "run", run, METH_FASTCALL, "run(plan, threads, *tensors): a tuple of new tensors" },
     { "call", call, METH_FASTCALL, "call(plans, threads, *tensors): a tuple of new tensors, or None" },
+    { "serve", serve, METH_FASTCALL, "serve(plans, sessions, threads, *tensors): a store's status, or None" },
 };
 
 /* A function of `methods`, as an object of Python. Called with the interpreter's lock. */

@@ -397,6 +397,54 @@ def test_numpy_params_are_checked():
     assert np.array_equal(cell(frozen, x)[0], cell(p, x)[0])
 
 
+@pytest.fixture
+def served(monkeypatch):
+    """Runs something of which no call of a store may look at its tensors in Python."""
+    def run(what):
+        with monkeypatch.context() as m:
+            m.setattr(cellc.Sessions, "prepare", None)
+            return what()
+    return run
+
+
+def test_sessions(served, monkeypatch):
+    m, x = lstm(), x_of(2, 6, 5)
+    store, other = cellc.Sessions(m, 4), cellc.Sessions(m, 4)
+    a, b = [store.open() for _ in range(2)], [other.open() for _ in range(2)]
+    with torch.no_grad():
+        monkeypatch.setattr(cellc.sessions, "planned", NoPlans)
+        wanted = [other.prefill(b, x[:, :2]), *[other.step(b, x[:, t].contiguous()) for t in range(2, 6)]]
+        monkeypatch.undo()
+        got = [store.prefill(a, x[:, :2].contiguous()), store.step(a, x[:, 2].contiguous())]
+        out = torch.empty(2, 8)
+        for t in range(3, 6):                              # other tensors of the same shapes, given or made
+            y = served(lambda: store.step(a, x[:, t].contiguous(), out=out if t == 4 else None))  # noqa: B023
+            assert (y is out) == (t == 4)
+            got.append(y.clone())
+        assert all(map(torch.equal, got, wanted))
+        third = served(lambda: store.step([a[1], a[0]], x[:, 0].contiguous()))
+        assert torch.equal(third, other.step([b[1], b[0]], x[:, 0].contiguous()))
+        with pytest.raises(cellc.TypeMismatch, match="2 sessions, and inputs for 1"):
+            store.step(a, x[:1, 0].contiguous())
+        with pytest.raises(cellc.ShapeError, match="out is not|has shape|wanted"):
+            store.step(a, x[:, 0, :4].contiguous())
+        with pytest.raises(cellc.TypeMismatch, match="out is not"):
+            store.step(a, x[:, 0].contiguous(), out=torch.empty(2, 9))
+        with pytest.raises(cellc.CellcError, match="session"):
+            store.step([a[0], 77], x[:, 0].contiguous())   # the library says it, in C too
+    with pytest.raises(errors.NotThere, match="no gradients"):
+        store.step(a, x[:, 0].contiguous().requires_grad_())
+    with torch.no_grad():                                  # params count from read_params on
+        before = store.fork(a[0])
+        m.weight_ih.mul_(2)
+        y = store.step([a[0]], x[:1, 0].contiguous())
+        assert torch.equal(y, store.step([before], x[:1, 0].contiguous()))
+        again = store.fork(a[0])
+        store.read_params()
+        assert not torch.equal(store.step([a[0]], x[:1, 0].contiguous()), y)
+        assert store.steps(again) == store.steps(a[0]) - 1
+
+
 def test_doctor_says_it():
     said = subprocess.run([sys.executable, "-m", "cellc", "doctor"], capture_output=True, text=True,
                           env={**os.environ, "CELLC_FAST_CALLS": "0"}).stdout
