@@ -1,14 +1,19 @@
 #!/bin/bash
 # Constructs that no shipped spec uses, all the way: every cell here goes through `cellc check`, and its kernels
 # through the ladder on the emulator, as its first line says (matrix.sh). In: BUILD, CELLC, CC, CXX; ONLY is a regular
-# expression on the names of cells.
+# expression on the names of cells. KEEP: a directory where the instances are left.
 # Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/ladder/emulated.sh
 source "$here/../ladder/emulated.sh"
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+out=${KEEP:-}
+if [[ -n $out ]]; then
+    mkdir -p "$out"
+else
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+fi
 kernels=1
 if ! sanitizes; then
     echo "constructs: no C++ compiler with AddressSanitizer, so no kernels"
@@ -41,6 +46,7 @@ for f in "$here"/wrong/*.cell; do
 done
 # All types where cells are asked for by name; else those that cover.awk chooses.
 [[ -n ${FULL:-}${ONLY:-} ]] || export COVER=1
+[[ -n ${FULL:-}${ONLY:-}${TYPES:-} ]] || export CHOSEN=${CHOSEN-constructs}
 CELLS=${ONLY:-} ONLY= MATRIX=$here/matrix.sh bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
 failed=$((failed + $(grep -c '^FAIL' "$out/prepare.log")))
 cat "$out/prepare.log"

@@ -7,6 +7,8 @@
 # With COVER=1, and without ONLY, only those that cover.awk chooses are there, without those that have the
 # texts, but for the word bf16 or f16, and the sizes of one before them; and DIR/plain names those whose
 # kernels go without AddressSanitizer: seven of eight that have schedule, type, and options of time in common.
+# With CHOSEN=SUITE, and without ONLY, only those are there that the list `chosen` beside this takes, and those
+# that it does not know.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -18,7 +20,8 @@ failed=0
 declare -A taken in_turn texts named
 choose=(cat)
 [[ -z ${COVER:-} ]] || choose=(sed 's/|[^|]*$//')
-rm -f "$dir/plain"
+rm -f "$dir"/{plain,unknown}
+bash "${MATRIX:-$here/matrix.sh}" >"$dir/matrix"
 if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
     choose=(awk -f "$here/cover.awk")
     : >"$dir/plain"
@@ -103,5 +106,15 @@ while read -r line; do
         key=$(grep -oE -- '--(schedule [a-z]+|dtype [a-z0-9]+|reverse|lengths|packed)' <<<"$options")
         ((in_turn[$key] = ${in_turn[$key]:-0} + 1, in_turn[$key] % 8 == 1)) || echo "$name" >>"$dir/plain"
     fi
-done < <(bash "${MATRIX:-$here/matrix.sh}" | "${choose[@]}")
+done < <(if [[ -n ${CHOSEN:-} && -z ${ONLY:-} ]]; then
+    "${choose[@]}" <"$dir/matrix" >"$dir/candidates"
+    awk -v SUITE="$CHOSEN" -v ROOT="$root" -f "$here/chosen.awk" file=1 "$here/chosen" \
+        file=2 "$dir/matrix" file=3 "$dir/candidates" 2>"$dir/unknown"
+else
+    "${choose[@]}" <"$dir/matrix"
+fi)
+if [[ -s $dir/unknown ]]; then
+    cat "$dir/unknown"
+    failed=1
+fi
 exit $failed

@@ -18,7 +18,7 @@ CPU=${CPU:-${FULL:+all}}
 gpu=
 [[ -z ${NVCC:-} ]] || ! nvidia-smi -L >/dev/null 2>&1 || gpu=1
 # The whole matrix where all is asked for, or types, or where it runs on a GPU.
-[[ -n ${FULL:-}${TYPES:-}$gpu ]] || export COVER=1
+[[ -n ${FULL:-}${TYPES:-}$gpu ]] || export COVER=1 CHOSEN=${CHOSEN-ladder}
 CPU=${CPU:-some} bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
 failed=$(grep -c '^FAIL' "$out/prepare.log")
 cat "$out/prepare.log"

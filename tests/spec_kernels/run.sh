@@ -17,6 +17,7 @@ out=$build/tests/spec_kernels
 mkdir -p "$out"
 export EMU_SANITIZE=0 AS_USERS=1
 given=${FULL:-}${TYPES:-}
+[[ -n $given ]] || export CHOSEN=${CHOSEN-spec_kernels}
 TYPES=${TYPES:-f64 f32} MATRIX=$ladder/collection.sh bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
 failed=$(grep -c '^FAIL' "$out/prepare.log")
 cat "$out/prepare.log"
@@ -24,7 +25,10 @@ cat "$out/prepare.log"
 kernels() { grep -ohE '^[a-z0-9_]+\(const __grid_constant__' "$out/$1"/*.cu; } # of an instance, by name
 if [[ -z $given ]]; then
     mv "$out/list" "$out/all"
+    taken=" $(awk '$1 == "spec_kernels" && $4 == "take" { printf "%s ", $2 }' "$ladder/chosen") "
+    [[ -n ${CHOSEN:-} && -z ${ONLY:-} ]] || taken=
     while read -r name rest; do
+        [[ $taken != *" $name "* ]] || { echo "$name $rest"; continue; }
         other=${name/_auto_f32/_auto_f64}
         if [[ $name == "$other" ]]; then
             other=${name/_auto_f64/_auto_f32} wanted=f64
