@@ -44,7 +44,7 @@ for f in "$here"/wrong/*.cell; do
         passed=$((passed + 1))
     fi
 done
-# All types where cells are asked for by name; else those that cover.awk chooses.
+# All types where cells are asked for by name; else those that cover.awk and tests/ladder/chosen take.
 [[ -n ${FULL:-}${ONLY:-} ]] || export COVER=1
 [[ -n ${FULL:-}${ONLY:-}${TYPES:-} ]] || export CHOSEN=${CHOSEN-constructs}
 CELLS=${ONLY:-} ONLY= MATRIX=$here/matrix.sh bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"

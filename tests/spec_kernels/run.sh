@@ -1,10 +1,11 @@
 #!/bin/bash
-# The kernels of every spec, and of every value of its options, on the emulator: tests/ladder/collection.sh at a few
-# small sizes, in the schedule that the planner takes: in f32 where that has other kernels than f64 has (those
-# that walk all steps with a param on the chip are of narrow types), else in f64; with FULL=1 in both, with
-# TYPES in those. Without AddressSanitizer, which the ladder has for most specs: the emulator itself still sees
-# races, missing barriers and reads of what was never written. In: BUILD, CELLC, CC, CXX; ONLY is a regular
-# expression on the names of instances. Out: what failed, and the sum as the last line.
+# The kernels of every spec, and of the values of its options that tests/ladder/chosen takes (FULL=1: all),
+# on the emulator: tests/ladder/collection.sh at a few small sizes, in the schedule that the planner takes:
+# in f32 where that has other kernels than f64 has (those that walk all steps with a param on the chip are
+# of narrow types), else in f64; with FULL=1 in both, with TYPES in those. Without AddressSanitizer, which
+# the ladder has for most specs: the emulator itself still sees races, missing barriers and reads of what
+# was never written. In: BUILD, CELLC, CC, CXX; ONLY is a regular expression on the names of instances. Out:
+# what failed, and the sum as the last line.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/../ladder/emulated.sh"
