@@ -194,6 +194,8 @@ typedef struct Rounding {
     Vec(NodeId) copies;
     Vec(NodeId) of;
     bool *carried; /* per node: what is carried is made of it, and it of that */
+    int *holders;  /* per node of before: products that read it, and wholes that they read, of which it is a piece */
+    int nholders;
 } Rounding;
 
 static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
@@ -210,22 +212,40 @@ static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
 
 static NodeId rounded_copy(Rounding *st, const Read *r);
 
+/* The array rounded, as an array that is none of the copies of before: those of one piece of two wholes without
+ * names would be one, which could lie in one of them only. */
+static NodeId copy_of_piece(Rounding *st, NodeId array, const char *name)
+{
+    Module *m = st->p->m;
+    const Node piece = *at(st->p, array);
+    for (int tried = 0;; tried++) {
+        NodeId copy = node_array(m, array, piece.axes, piece.naxes,
+                                 tried ? intern_f(m->c, "%s.%d", name, tried) : name, piece.span);
+        bool taken = false;
+        for (int i = 0; i < st->copies.len; i++)
+            taken |= st->copies.data[i] == copy;
+        if (!taken)
+            return copy;
+    }
+}
+
 /* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type;
  * a piece of two such arrays is written into both. */
-static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n)
+static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, const bool *keeps, int n)
 {
     Module *m = st->p->m;
     Node a = *at(st->p, array);
     NodeId sum = -1;
     for (int i = 0; i < n; i++) {
-        Node piece = *at(st->p, pieces[i].array);
-        Read whole = { .id = pieces[i].array, .nmap = piece.naxes };
-        NodeId copy = node_array(m, whole.id, piece.axes, piece.naxes,
+        Read whole = { .id = pieces[i].array, .nmap = at(st->p, pieces[i].array)->naxes };
+        NodeId copy = whole.id;
+        if (!keeps || !keeps[i]) {
+            copy = copy_of_piece(st, whole.id,
                                  intern_f(m->c, "%s.%s.%d", a.name ? a.name : "v",
-                                          dtype_name(plan_operand_type(st->p)), i),
-                                 piece.span);
-        vec_push(m->arena, &st->copies, copy);
-        vec_push(m->arena, &st->of, -1);
+                                          dtype_name(plan_operand_type(st->p)), i));
+            vec_push(m->arena, &st->copies, copy);
+            vec_push(m->arena, &st->of, -1);
+        }
         const IxExpr *map[64];
         const Node *v = at(st->p, pieces[i].read);
         for (int k = 0; k < whole.nmap; k++)
@@ -255,7 +275,7 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
     int n = r->is_tensor ? 0 : cat_pieces(m, r->id, !st->p->schedule->on_chip, pieces, 32);
     NodeId copy;
     if (n > 1) {
-        copy = rounded_cat(st, r->id, pieces, n);
+        copy = rounded_cat(st, r->id, pieces, NULL, n);
     } else {
         const char *name = r->is_tensor ? m->tensors.data[r->id].name : at(st->p, r->id)->name;
         Span span = r->is_tensor ? m->tensors.data[r->id].span : at(st->p, r->id)->span;
@@ -319,6 +339,66 @@ static bool *find_carried(Plan *p)
     return carried;
 }
 
+static void mark_reached(const Plan *p, NodeId id, bool *reached)
+{
+    if (id < 0 || reached[id])
+        return;
+    reached[id] = true;
+    for (int i = 0; i < at(p, id)->nargs; i++)
+        mark_reached(p, at(p, id)->args[i], reached);
+}
+
+/* In types that products take as they are, a piece of two wholes, or one that a product reads by itself too, lies
+ * once, and a kernel more lays it together with the others; so such a whole gets a copy of it, as it does where it is
+ * rounded. */
+static void find_holders(Rounding *st)
+{
+    Plan *p = st->p;
+    Module *m = p->m;
+    st->nholders = m->nodes.len;
+    st->holders = plan_alloc(p, sizeof *st->holders, st->nholders);
+    bool *operand = plan_alloc(p, 1, st->nholders);
+    bool *reached = plan_alloc(p, 1, st->nholders);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            mark_reached(p, m->roots.data[t].of[k], reached);
+    for (NodeId id = 0; id < st->nholders; id++) {
+        Gemm g;
+        NodeId factor[2];
+        if (!reached[id] || at(p, id)->kind != N_ARRAY || !contraction_of(p, id, false, &g, factor))
+            continue;
+        for (int k = 0; k < 2; k++) {
+            Read r;
+            if (operand_read(p, factor[k], &r) && !r.is_tensor)
+                operand[r.id] = true;
+        }
+    }
+    for (NodeId id = 0; id < st->nholders; id++) {
+        Piece pieces[32];
+        int n = operand[id] ? cat_pieces(m, id, true, pieces, 32) : 0;
+        st->holders[id] += operand[id];
+        for (int i = 0; i < n; i++)
+            st->holders[plan_named(p, pieces[i].array)]++;
+    }
+}
+
+/* The whole with copies of those pieces that lie elsewhere too. */
+static NodeId with_own_pieces(Rounding *st, NodeId old, NodeId rebuilt)
+{
+    Piece pieces[32], now[32];
+    bool keeps[32], any = false;
+    if (!st->holders || old >= st->nholders || st->holders[old] == 0)
+        return rebuilt;
+    int n = cat_pieces(st->p->m, old, true, pieces, 32);
+    if (n < 2 || cat_pieces(st->p->m, rebuilt, true, now, 32) != n)
+        return rebuilt;
+    for (int i = 0; i < n; i++) {
+        keeps[i] = st->holders[plan_named(st->p, pieces[i].array)] < 2;
+        any |= !keeps[i];
+    }
+    return any ? rounded_cat(st, rebuilt, now, keeps, n) : rebuilt;
+}
+
 static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Rounding *st = r->data;
@@ -330,6 +410,8 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     rebuilt = round_within_guards(m, rebuilt);
     if (at(p, rebuilt)->kind == N_ARRAY && rebuilt >= p->n_nodes)
         p->is_alias[rebuilt] = alias_candidate(m, rebuilt);
+    if (at(p, rebuilt)->kind == N_ARRAY)
+        rebuilt = with_own_pieces(st, old, rebuilt);
     if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor) ||
         summed_by_unit(p, rebuilt) || (st->carried && st->carried[old] && !sums_over_batch(p, rebuilt)))
         return rebuilt;
@@ -422,6 +504,8 @@ void round_operands(Plan *p)
     Rounding st = { .p = p, .carried = p->schedule->adds_products ? find_carried(p) : NULL };
     /* Room for what the rewriting adds: a rebuilt array is an alias exactly when its form says so. */
     find_aliases(p);
+    if (!narrow(plan_operand_type(p)) && !p->schedule->on_chip && !p->request->cpu)
+        find_holders(&st);
     int room = 8 * p->m->nodes.len + 4096;
     bool *alias = arena_alloc(p->m->arena, (size_t)room);
     memcpy(alias, p->is_alias, (size_t)p->n_nodes);
