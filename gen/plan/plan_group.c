@@ -636,17 +636,40 @@ static bool is_ready(const Phasing *s, NodeId id, const bool *waits)
     return true;
 }
 
+/* Of a phase what is placed, and in which order. */
+typedef struct Order {
+    Phase phase;
+    bool last;            /* this round's */
+    int first;            /* group that may hold it */
+    bool products_first;
+    const bool *late;     /* per node: placed behind all others; NULL: none is */
+} Order;
+
+/* In the order in which the values stand. False: what was placed is refused. */
+static bool place_as_written(Plan *p, const Phasing *s, const Order *o, bool late)
+{
+    Program *pr = &p->program[s->g->dir];
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (!is_placed(p, s, pr, id, o->phase, o->last) || (o->late && o->late[id] != late))
+            continue;
+        place_with_uses(s, id, o->first);
+        if (p->schedule->refuses_groups && p->schedule->refuses_groups(p, pr))
+            return false; /* the rest would be placed for nothing */
+    }
+    return true;
+}
+
 /* As soon as what it reads is placed, a product is; all else comes behind. So products that do not wait for
  * one another are neighbours. */
-static void place_products_first(Plan *p, const Phasing *s, Phase phase, bool last, int first)
+static void place_products_first(Plan *p, const Phasing *s, const Order *o, bool late)
 {
     Program *pr = &p->program[s->g->dir];
     bool *waits = plan_alloc(p, 1, p->n_nodes + 1), *product = plan_alloc(p, 1, p->n_nodes + 1), any = true;
     Gemm g;
     NodeId factor[2];
     for (NodeId id = 0; id < p->n_nodes; id++) {
-        waits[id] = is_placed(p, s, pr, id, phase, last);
-        product[id] = waits[id] && contraction_of(p, id, phase == PHASE_DURING, &g, factor);
+        waits[id] = is_placed(p, s, pr, id, o->phase, o->last) && (!o->late || o->late[id] == late);
+        product[id] = waits[id] && contraction_of(p, id, o->phase == PHASE_DURING, &g, factor);
     }
     while (any) {
         any = false;
@@ -656,9 +679,76 @@ static void place_products_first(Plan *p, const Phasing *s, Phase phase, bool la
                     continue;
                 waits[id] = false;
                 any = true;
-                place_with_uses(s, id, first);
+                place_with_uses(s, id, o->first);
             }
     }
+}
+
+static bool place_phase(Plan *p, const Phasing *s, const Order *o)
+{
+    for (int late = 0; late < (o->late ? 2 : 1); late++) {
+        if (o->products_first)
+            place_products_first(p, s, o, late);
+        else if (!place_as_written(p, s, o, late))
+            return false;
+    }
+    return true;
+}
+
+/* Of a step what no product of it waits for. NULL: nothing, or all. */
+static const bool *find_late(Plan *p, const Phasing *s, const Order *o)
+{
+    const Program *pr = &p->program[s->g->dir];
+    bool *late = plan_alloc(p, 1, p->n_nodes + 1), any = false, waited = false;
+    Gemm g;
+    NodeId factor[2];
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) /* arguments stand before what reads them */
+        late[id] = is_placed(p, s, pr, id, o->phase, o->last);
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        if (!is_placed(p, s, pr, id, o->phase, o->last))
+            continue;
+        if (late[id] && contraction_of(p, id, true, &g, factor))
+            late[id] = false;
+        any |= late[id];
+        Uses uses = late[id] ? (Uses){ 0 } : uses_through(s, id);
+        for (int i = 0; i < uses.len; i++)
+            if (!uses.data[i].read.is_tensor && late[uses.data[i].read.id]) {
+                late[uses.data[i].read.id] = false;
+                waited = true;
+            }
+    }
+    return any && waited ? late : NULL;
+}
+
+static void take_back(Plan *p, Program *pr, int groups)
+{
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (pr->group[id] >= groups)
+            pr->group[id] = -1;
+    pr->groups.len = groups;
+}
+
+/* A step's values in the order in which they stand, or, where that makes fewer kernels, those that products wait for
+ * first: what no product waits for may then join a kernel of behind them. */
+static bool place_step(Plan *p, const Phasing *s, Order *o)
+{
+    Program *pr = &p->program[s->g->dir];
+    const int before = pr->groups.len;
+    if (!place_phase(p, s, o))
+        return false;
+    const int plain = pr->groups.len;
+    const bool *late = p->schedule->refuses_groups || p->schedule->per_unit ? NULL : find_late(p, s, o);
+    if (!late)
+        return true;
+    take_back(p, pr, before);
+    o->late = late;
+    place_phase(p, s, o);
+    if (pr->groups.len >= plain) {
+        take_back(p, pr, before);
+        o->late = NULL;
+        place_phase(p, s, o);
+    }
+    return true;
 }
 
 /* The state that a side of a product reads as the step before has left it; -1: it reads something else. */
@@ -706,17 +796,13 @@ void make_groups(Plan *p, const Phasing *s)
         int first = last ? pr->groups.len : 0;
         for (int k = 0; k < phases; k++) {
             Phase phase = k < 4 ? order[k] : (Phase)((int)PHASE_BETWEEN + k - 4);
-            if (p->calls == CALLS_SHORT || (phase == PHASE_DURING && state_made_before_product(p, s))) {
-                place_products_first(p, s, phase, last, first);
-                continue;
-            }
-            for (NodeId id = 0; id < p->n_nodes; id++) {
-                if (!is_placed(p, s, pr, id, phase, last))
-                    continue;
-                place_with_uses(s, id, first);
-                if (p->schedule->refuses_groups && p->schedule->refuses_groups(p, pr))
-                    return; /* the rest would be placed for nothing */
-            }
+            bool step = phase == PHASE_DURING;
+            Order o = { .phase = phase,
+                        .last = last,
+                        .first = first,
+                        .products_first = p->calls == CALLS_SHORT || (step && state_made_before_product(p, s)) };
+            if (!(step ? place_step(p, s, &o) : place_phase(p, s, &o)))
+                return;
         }
     }
 }
