@@ -388,13 +388,24 @@ static bool joins_axes(const Node *matrix)
     return false;
 }
 
+static bool is_joined(const Module *m, NodeId matrix)
+{
+    bool joined = false;
+    for (int i = 0; i < m->joined.len; i++)
+        joined |= m->joined.data[i] == matrix;
+    return joined;
+}
+
 /* Of the block, the matrix with an axis for each of its indices. Behind the conditions of the stack the
  * index of a row goes over all blocks, so that a place of the param would belong to several pairs of a head
- * and a row, and its gradient would be a sum of cases. */
+ * and a row, and its gradient would be a sum of cases. What has the columns of several params is read from
+ * these: the one copy has rows and columns. */
 static NodeId with_own_axes(Module *m, const Product *x)
 {
     const Node matrix = *at(m, x->matrix);
     Indices axes;
+    if (is_joined(m, x->matrix))
+        return matrix.args[0];
     if (!(x->single || joins_axes(&matrix)) || !indices_of(&matrix, &axes))
         return x->matrix;
     if (x->single && !has(&axes, last_row(x)))
@@ -512,14 +523,6 @@ static const Poly *elements_made(Module *m, NodeId matrix)
     for (int i = 0; i < n->naxes; i++)
         all = poly_mul(m, all, extent(m, n->axes[i]));
     return all;
-}
-
-static bool is_joined(const Module *m, NodeId matrix)
-{
-    bool joined = false;
-    for (int i = 0; i < m->joined.len; i++)
-        joined |= m->joined.data[i] == matrix;
-    return joined;
 }
 
 static void stack_from(Pass *s, int of)

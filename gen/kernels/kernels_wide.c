@@ -166,9 +166,42 @@ static bool stays(const Code *x, NodeId id)
     return n->kind == N_MAP || n->kind == N_CONST || n->kind == N_SIZE;
 }
 
+static const IxExpr *place_of(Code *x, NodeId id)
+{
+    const Node *n = k_node(x->k, id);
+    return n->kind == N_INDEX ? n->ix : n->kind == N_SIZE ? ix_const(x->k->p->m, n->size) : NULL;
+}
+
+/* Does the condition of places hold for all neighbours or for none? A vector begins at a multiple of its width, so
+ * `e < first` and `first <= e` do where `first` is a multiple as well. */
+static bool agrees(Code *x, NodeId id)
+{
+    const Node n = *k_node(x->k, id);
+    if (stays(x, id))
+        return true;
+    if (n.kind == N_MAP && (n.op == OP_AND || n.op == OP_OR))
+        return agrees(x, n.args[0]) && agrees(x, n.args[1]);
+    if (n.kind != N_MAP || (n.op != OP_LT && n.op != OP_LE))
+        return false;
+    const IxExpr *place = place_of(x, n.args[n.op == OP_LE]), *bound = place_of(x, n.args[n.op == OP_LT]);
+    if (!place || !bound || uses_along(x, bound))
+        return false;
+    const IxExpr *behind = ix_sub(x->k->p->m, place, bound);
+    return code_stride(x, behind, behind->offset) == 1;
+}
+
+static const KirExpr *condition_at_first(Code *x, NodeId id)
+{
+    x->at_first = true;
+    const KirExpr *e = expr_node(&x->printer, id);
+    x->at_first = false;
+    return e;
+}
+
 /* Where the neighbours of a param's read begin, whose other places are the same for all of them: behind a
- * condition that holds for one of them they are there. NULL: they are no vector, or of another type. */
-static const KirExpr *param_vector(Code *x, NodeId id)
+ * condition that holds for one of them they are there. inside: conditions say of all neighbours that the param has
+ * them. NULL: they are no vector, or of another type. */
+static const KirExpr *param_vector(Code *x, NodeId id, bool inside)
 {
     const Plan *p = x->k->p;
     Module *m = p->m;
@@ -180,7 +213,7 @@ static const KirExpr *param_vector(Code *x, NodeId id)
     if (st->dtype != p->dtype || st->home != HOME_ARG)
         return NULL;
     for (int i = 0; i < r.nmap; i++)
-        if (uses_along(x, r.map[i]) && !k_is_inside(x->k, r.map[i], m->tensors.data[r.id].axes[i]))
+        if (!inside && uses_along(x, r.map[i]) && !k_is_inside(x->k, r.map[i], m->tensors.data[r.id].axes[i]))
             return NULL;
     const IxExpr *lin = storage_linear(m, &r, st);
     if (code_stride(x, lin, st->pitch ? st->pitch : tensor_elements(m, r.id)) != 1)
@@ -189,14 +222,15 @@ static const KirExpr *param_vector(Code *x, NodeId id)
 }
 
 /* Of params, one of which a condition chooses for all neighbours alike. */
-static const KirExpr *chosen_vector(Code *x, NodeId id)
+static const KirExpr *chosen_vector(Code *x, NodeId id, bool inside)
 {
     const Node n = *k_node(x->k, id);
     if (n.kind != N_MAP || n.op != OP_SELECT)
-        return param_vector(x, id);
-    const KirExpr *one = stays(x, n.args[0]) ? chosen_vector(x, n.args[1]) : NULL;
-    const KirExpr *other = one ? chosen_vector(x, n.args[2]) : NULL;
-    return other ? kir_select(x->kir, expr_node(&x->printer, n.args[0]), one, other) : NULL;
+        return param_vector(x, id, inside);
+    inside = inside || !stays(x, n.args[0]);
+    const KirExpr *one = agrees(x, n.args[0]) ? chosen_vector(x, n.args[1], inside) : NULL;
+    const KirExpr *other = one ? chosen_vector(x, n.args[2], inside) : NULL;
+    return other ? kir_select(x->kir, condition_at_first(x, n.args[0]), one, other) : NULL;
 }
 
 const KirExpr *code_chosen(Code *x, NodeId id)
@@ -206,7 +240,7 @@ const KirExpr *code_chosen(Code *x, NodeId id)
         n->kind != N_MAP || n->op != OP_SELECT || n->type != TY_REAL)
         return NULL;
     int multiples = x->k->multiples.len;
-    const KirExpr *from = chosen_vector(x, id);
+    const KirExpr *from = chosen_vector(x, id, false);
     if (!from) {
         x->k->multiples.len = multiples;
         return NULL;
