@@ -458,8 +458,57 @@ static const char *why_apart(const Pass *s, const Product *x, const Product *y)
         return intern_f(c, "%s waits for a product itself",
                         vector_name(s, a->level > b->level ? x->of : y->of));
     if (!fits(s->m, x, y))
-        return "they have other indices than one another";
+        return "they leave other indices than one another, or one of their params has axes that the other "
+               "has not";
     return "the step multiplies one of them where it does not multiply the other";
+}
+
+/* The vector of a term that multiplies one in another form than products that go together have, and which
+ * form; -1: it does not. */
+static NodeId other_form(Pass *s, NodeId term, const char **why)
+{
+    const Module *m = s->m;
+    const Node *n = at(m, term);
+    if (n->kind == N_MAP && n->op == OP_NEG)
+        return other_form(s, n->args[0], why);
+    for (int i = 0; n->kind == N_MAP && n->op == OP_MUL && i < 2; i++) {
+        NodeId vector = other_form(s, n->args[i], why);
+        if (vector >= 0)
+            *why = "a factor stands before one of them, where it could stand in a value with a name that is "
+                   "its vector";
+        if (vector >= 0)
+            return vector;
+    }
+    if (n->kind != N_ARRAY && n->kind != N_VIEW && n->kind != N_REDUCE)
+        return -1;
+    const Node *sum = at(m, written_out(s->m, term));
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM || sum->type != TY_REAL || !is_plain_product(m, sum))
+        return -1;
+    const Node *product = at(m, sum->args[0]);
+    NodeId vector = product->args[is_shared_matrix(m, product->args[0])];
+    if (!is_vector_of_rows(m, vector) || !(at(m, vector)->dep & DEP_STATE))
+        return -1;
+    *why = sum->nbound > 1 ? "one of them sums over several indices" : "one of them is read elsewhere too";
+    return vector;
+}
+
+/* Of a sum with one product that could go together with others, a second one that could not. */
+static void say_other_form(Pass *s)
+{
+    for (int i = 0; i < s->products.len; i++) {
+        const Product *x = &s->products.data[i];
+        const Sum *sum = x->sum < 0 ? NULL : &s->sums.data[x->sum];
+        for (int k = 0; sum && k < sum->n; k++) {
+            const char *why = NULL, *own = vector_name(s, x->of);
+            NodeId vector = sum->product[k] < 0 ? other_form(s, sum->terms[k], &why) : -1;
+            const char *name = vector < 0 ? NULL : name_of(s->m, vector);
+            if (vector < 0 || (name && strcmp(own, intern_f(s->m->c, "`%s`", name)) == 0))
+                continue;
+            s->m->apart = intern_f(s->m->c, "products of %s and %s that are added up stay apart: %s", own,
+                                   name ? intern_f(s->m->c, "`%s`", name) : "another vector", why);
+            return;
+        }
+    }
 }
 
 static void say_apart(Pass *s)
@@ -475,6 +524,7 @@ static void say_apart(Pass *s)
                                    vector_name(s, x->of), vector_name(s, y->of), why_apart(s, x, y));
             return;
         }
+    say_other_form(s);
 }
 
 /* ---- the product of a joint ---- */

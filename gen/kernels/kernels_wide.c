@@ -172,8 +172,8 @@ static const IxExpr *place_of(Code *x, NodeId id)
     return n->kind == N_INDEX ? n->ix : n->kind == N_SIZE ? ix_const(x->k->p->m, n->size) : NULL;
 }
 
-/* Does the condition of places hold for all neighbours or for none? A vector begins at a multiple of its width, so
- * `e < first` and `first <= e` do where `first` is a multiple as well. */
+/* Does the condition of places hold for all neighbours or for none? A vector begins at a multiple of its
+ * width, so `e < first` and `first <= e` do where `first` is a multiple as well. */
 static bool agrees(Code *x, NodeId id)
 {
     const Node n = *k_node(x->k, id);
@@ -199,8 +199,8 @@ static const KirExpr *condition_at_first(Code *x, NodeId id)
 }
 
 /* Where the neighbours of a param's read begin, whose other places are the same for all of them: behind a
- * condition that holds for one of them they are there. inside: conditions say of all neighbours that the param has
- * them. NULL: they are no vector, or of another type. */
+ * condition that holds for one of them they are there. inside: conditions say of all neighbours that the
+ * param has them. NULL: they are no vector, or of another type. */
 static const KirExpr *param_vector(Code *x, NodeId id, bool inside)
 {
     const Plan *p = x->k->p;

@@ -702,9 +702,9 @@ static const bool *find_late(Plan *p, const Phasing *s, const Order *o)
     bool *late = plan_alloc(p, 1, p->n_nodes + 1), any = false, waited = false;
     Gemm g;
     NodeId factor[2];
-    for (NodeId id = p->n_nodes - 1; id >= 0; id--) /* arguments stand before what reads them */
+    for (NodeId id = 0; id < p->n_nodes; id++)
         late[id] = is_placed(p, s, pr, id, o->phase, o->last);
-    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) { /* arguments stand before what reads them */
         if (!is_placed(p, s, pr, id, o->phase, o->last))
             continue;
         if (late[id] && contraction_of(p, id, true, &g, factor))
@@ -728,8 +728,8 @@ static void take_back(Plan *p, Program *pr, int groups)
     pr->groups.len = groups;
 }
 
-/* A step's values in the order in which they stand, or, where that makes fewer kernels, those that products wait for
- * first: what no product waits for may then join a kernel of behind them. */
+/* A step's values in the order in which they stand, or, where that makes fewer kernels, those that products
+ * wait for first: what no product waits for may then join a kernel of behind them. */
 static bool place_step(Plan *p, const Phasing *s, Order *o)
 {
     Program *pr = &p->program[s->g->dir];
@@ -800,7 +800,8 @@ void make_groups(Plan *p, const Phasing *s)
             Order o = { .phase = phase,
                         .last = last,
                         .first = first,
-                        .products_first = p->calls == CALLS_SHORT || (step && state_made_before_product(p, s)) };
+                        .products_first =
+                            p->calls == CALLS_SHORT || (step && state_made_before_product(p, s)) };
             if (!(step ? place_step(p, s, &o) : place_phase(p, s, &o)))
                 return;
         }

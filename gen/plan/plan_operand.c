@@ -194,7 +194,7 @@ typedef struct Rounding {
     Vec(NodeId) copies;
     Vec(NodeId) of;
     bool *carried; /* per node: what is carried is made of it, and it of that */
-    int *holders;  /* per node of before: products that read it, and wholes that they read, of which it is a piece */
+    int *holders;  /* per node of before: 1 where products read it, and as many wholes of theirs as have it */
     int nholders;
 } Rounding;
 
@@ -212,8 +212,8 @@ static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
 
 static NodeId rounded_copy(Rounding *st, const Read *r);
 
-/* The array rounded, as an array that is none of the copies of before: those of one piece of two wholes without
- * names would be one, which could lie in one of them only. */
+/* The array rounded, as an array that is none of the copies of before: those of one piece of two wholes
+ * without names would be one, which could lie in one of them only. */
 static NodeId copy_of_piece(Rounding *st, NodeId array, const char *name)
 {
     Module *m = st->p->m;
@@ -348,9 +348,9 @@ static void mark_reached(const Plan *p, NodeId id, bool *reached)
         mark_reached(p, at(p, id)->args[i], reached);
 }
 
-/* In types that products take as they are, a piece of two wholes, or one that a product reads by itself too, lies
- * once, and a kernel more lays it together with the others; so such a whole gets a copy of it, as it does where it is
- * rounded. */
+/* In types that products take as they are, a piece of two wholes, or one that a product reads by itself too,
+ * would lie in memory once, and a kernel more would lay it together with the others; so such a whole gets a
+ * copy of it, as it does where it is rounded. */
 static void find_holders(Rounding *st)
 {
     Plan *p = st->p;

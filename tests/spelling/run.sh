@@ -355,8 +355,42 @@ done <<END
 3|sum[j] Q@[i,j] * c[j] + sum[j] R@[j,i] * h[j]|$of_gates
 3|sum[j:H] U[i + @*H,j] * h[j] + sum[j:H] U[i + @*H,j+H] * c[j]|U[3*H, 2*H] ~ xavier
 END
+# Of heads as well.
+heads() { # SUM, PARAMS, DEFINITION
+    cat <<EOS
+cell heads {
+    dim D, H, N;
+    input x[D];
+    param W[H, N, D] ~ xavier, $2;
+    state h[H, N], c[H, N];
+    output y[H, N];
+    $3
+    h'[g,i] = tanh((sum[d] W[g,i,d] * x[d]) + $1);
+    c'[g,i] = 0.5 * c[g,i] + h[g,i];
+    y[g,i] = h'[g,i];
+}
+EOS
+}
+for sum in 'sum[j] R[g,i,j] * h[g,j] + sum[j] Q[g,i,j] * c[g,j]' \
+    'sum[j] Q[g,j,i] * c[g,j] - sum[j] R[g,i,j] * h[g,j]'; do
+    heads 'sum[k] U[g,i,k] * v[g,k]' 'U[H, N, 2*N] ~ xavier' 'v[g:H, k:2*N] = k < N ? h[g,k] : c[g,k - N];' \
+        >"$work/stacked.cell"
+    heads "$sum" 'R[H, N, N] ~ xavier, Q[H, N, N] ~ xavier' '' >"$work/apart.cell"
+    same_kernels "$sum"
+    says "$work/apart.cell" 'products that are added up are one product of their vectors'
+    result $? "$sum: explain does not say that they are one product"
+done
 # And why others stay apart.
-for sum in 'R0[i,j] * h[j] + 0.5 * sum[j] Q0[i,j] * c[j]|' \
+while IFS='|' read -r sum params why; do
+    heads "sum[j] R[g,i,j] * h[g,j] + $sum" "R[H, N, N] ~ xavier, $params ~ xavier" '' >"$work/apart.cell"
+    says "$work/apart.cell" "stay apart: $why"
+    result $? "$sum: explain does not say $why"
+done <<'END'
+sum[j] Q[i,j] * c[g,j]|Q[N, N]|they leave other indices than one another, or one of their params has axes
+sum[k,j] Q[g,i,k,j] * c[k,j]|Q[H, N, H, N]|one of them sums over several indices
+2 * sum[j] Q[g,i,j] * c[g,j]|Q[H, N, N]|a factor stands before one of them
+END
+for sum in 'R0[i,j] * h[j] + 0.5 * sum[j] Q0[i,j] * c[j]|a factor stands before one of them' \
     'R0[i,j] * h[j] + sum[j] Q0[i,j] * c[j]|multiplies one of them where it does not multiply the other' \
     'R0[i,j] * h[j] + sum[j] Q0[i,j] * tanh(sum[q] Q1[j,q] * c[q])|waits for a product itself'; do
     concatenated apart 3 "$of_gates" 'sum[j] R1[i,j] * h[j]' |
