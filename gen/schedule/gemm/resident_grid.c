@@ -11,11 +11,13 @@ enum { MARKED_OWN = 16 };
 /* More units in a block are fewer blocks to wait for, and fewer reads of the operand; 16 units of up to
  * four gates in 16 bits fit for as many as 1280 units and more. Backward's blocks divide k as well, so that
  * each reads only its part of the operand (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of
- * 4 and 16 units, 2.8 ms with 8 units and no cluster). f32 has room for half of that. */
+ * 4 and 16 units, 2.8 ms with 8 units and no cluster). f32 has room for half of that; three pieces have room
+ * for 16 units as well, since a cluster of three has each once, and with 8 a GPU of 132 multiprocessors does
+ * not hold the clusters of 1024 units (on an H200 GRU 1024 both ways 8.5 ms with 16, 12.8 by kernels). */
 static int own_of(const Plan *p, const ResidentProduct *x)
 {
     if (p->dtype == DT_F32)
-        return x->inner > 1 || x->outer > 2 ? 8 : 16;
+        return (x->inner > 1 && x->inner * x->outer != 3) || x->outer > 2 ? 8 : 16;
     return x->inner > 1 || x->outer <= 4 ? 16 : 8;
 }
 
