@@ -178,6 +178,8 @@ typedef struct Code {
     const KirVar *along; /* that index */
     const KirExpr *u, *first; /* the number of the neighbour, and the first one */
     bool at_first; /* what is built is for that */
+    bool *conditional; /* per node: behind a condition that may differ among neighbours; NULL: none is */
+    int nconditional; /* nodes that there were */
     KirBlock hoists, loads, inner, stores;
     KirBlock *outside; /* where the builder stood */
     KirOpen neighbours;

@@ -233,16 +233,38 @@ static const KirExpr *chosen_vector(Code *x, NodeId id, bool inside)
     return other ? kir_select(x->kir, condition_at_first(x, n.args[0]), one, other) : NULL;
 }
 
+/* What is made of the value may stand behind its condition alone. */
+static void mark_conditional(Code *x, NodeId id)
+{
+    if (id >= x->nconditional || x->conditional[id])
+        return;
+    x->conditional[id] = true;
+    for (int i = 0; i < k_node(x->k, id)->nargs; i++)
+        mark_conditional(x, k_node(x->k, id)->args[i]);
+}
+
+/* A vector is read in front of all neighbours, so not where a choice that is none of vectors stands around it. */
+static bool is_conditional(const Code *x, NodeId id)
+{
+    return x->conditional && (id >= x->nconditional || x->conditional[id]);
+}
+
 const KirExpr *code_chosen(Code *x, NodeId id)
 {
     const Node *n = k_node(x->k, id);
     if (!x->wide || x->walk || x->away || x->gathers || x->slots || x->k->p->request->cpu ||
-        n->kind != N_MAP || n->op != OP_SELECT || n->type != TY_REAL)
+        n->kind != N_MAP || n->op != OP_SELECT || n->type != TY_REAL || is_conditional(x, id))
         return NULL;
     int multiples = x->k->multiples.len;
     const KirExpr *from = chosen_vector(x, id, false);
     if (!from) {
         x->k->multiples.len = multiples;
+        if (!x->conditional) {
+            x->nconditional = x->k->p->m->nodes.len;
+            x->conditional = arena_alloc(x->k->p->m->arena, (size_t)x->nconditional);
+        }
+        for (int i = 0; i < 3; i++)
+            mark_conditional(x, k_node(x->k, id)->args[i]);
         return NULL;
     }
     KirBlock *body = kir_enter(x->kir, &x->loads);
