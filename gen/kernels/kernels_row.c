@@ -873,7 +873,7 @@ void emit_row(Kernel *k)
     RowKernel r = { .x = x, .sums.of = sums_of(x) };
     x->slots = &r.slots;
     if (g->phase == PHASE_DURING && g->lanes <= 32 && !r.sums.of) {
-        set_slots(&r, NULL); /* loops of a step are over elements, not vectors; warps exchange without memory */
+        set_slots(&r, NULL); /* loops of a step are over elements; warps exchange without memory */
     } else {
         learn(&r);
         code_begin_again(x);
