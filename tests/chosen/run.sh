@@ -1,7 +1,7 @@
 #!/bin/bash
 # Which instances tests/ladder/chosen.awk takes: what the list takes, what it does not know, and what has
 # changed since; a name that is gone fails. And the list itself: each line has a verdict, and each suite takes
-# some and leaves some. The last line is the sum.
+# some and leaves some. And the lists of instances: no name stands for two. The last line is the sum.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -77,5 +77,20 @@ if strange=$(grep -nvE '^(#.*|(ladder|constructs|spec_kernels) [a-z0-9_A-Z]+ [0-
 else
     passed=$((passed + 1))
 fi
+# An instance's name is that of its folder, and what ONLY asks for.
+names() { # SETTING MATRIX: each has another name
+    local twice
+    twice=$(env -u FULL -u TYPES -u COVER -u ONLY "$1" bash "$root/tests/$2" | cut -d ' ' -f 1 | sort | uniq -d | xargs)
+    if [[ -z $twice ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "$2 with $1: two instances each of $twice"
+    fi
+}
+for setting in COVER=1 FULL=1; do
+    names $setting ladder/matrix.sh
+    names $setting constructs/matrix.sh
+done
 echo "$passed passed, $failed failed"
 exit $((failed > 0))

@@ -27,14 +27,23 @@ types() { # words
     fi
 }
 
-instance() { # spec, schedules, sizes, options...: lines of one setting in each schedule and type
-    local spec=$1 schedules=$2 sizes=$3 schedule type name
+shopt -s extglob
+declare -A printed
+instance() { # spec, schedules, sizes, options...: lines of one setting in each schedule and type, each once
+    local spec=$1 schedules=$2 sizes=$3 schedule type name word line
     shift 3
     for schedule in $schedules; do
         for type in $(types "$spec" "$schedule" "$@"); do
-            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--packed/_packed/; s/_--[a-z]*_/_/g; s/_$//')
-            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
-            echo "$name $spec --schedule $schedule --dtype $type $* | $sizes${COVER:+ | ${SUFFIX:-}}"
+            printf -v name '_%s' "$@"
+            for word in reverse lengths packed; do
+                name=${name/_--$word/_$word}
+            done
+            name=${name//_--*([a-z])_/_}
+            name=${spec}_${schedule}_$type${name%_}${SUFFIX:-}
+            name=${name//[^a-zA-Z0-9]/_}
+            line="$name $spec --schedule $schedule --dtype $type $* | $sizes${COVER:+ | ${SUFFIX:-}}"
+            [[ -n ${printed[$line]:-} ]] || echo "$line"
+            printed[$line]=1
         done
     done
 }
@@ -312,6 +321,7 @@ few="1,1,7 2,3,5 1,18,3"
 few_heads="1,1,2 2,3,3 1,18,1"
 few_two="1,1,7,2 2,3,5,3 1,18,3,1"
 if [[ -n $full ]]; then
+    SUFFIX=_warp
     for n in 16 31 32; do
         instance e79 "tile" "$few 16,65,128" --dim N=$n --set bias=input
     done
@@ -328,6 +338,7 @@ if [[ -n $full ]]; then
         instance $spec "tile" "$few_heads 4,65,16" --dim N=33 --dim V=20
         instance $spec "tile" "$few_heads 4,65,16" --dim N=17 --dim V=40
     done
+    SUFFIX=
 else
     instance e79 "tile" "$few" --dim N=33 --set bias=input
     instance delta "tile" "$few_heads" --dim N=33 --dim V=20
