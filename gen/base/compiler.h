@@ -68,7 +68,7 @@ struct Compiler {
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
     const char *dump_after;       /* pass name or NULL */
-    bool verify_passes; /* CELLC_VERIFY_PASSES: IR and plans are verified behind each pass, not the last alone */
+    bool verify_passes; /* CELLC_VERIFY_PASSES: verifies behind each pass, not behind the last alone */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
 };
 

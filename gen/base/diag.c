@@ -197,8 +197,8 @@ const char *suggest(const char *name, const char *const *names, int n)
         if (strcasecmp(name, names[i]) == 0)
             return names[i];
         int d = edit_distance(name, names[i], best);
-        /* A name of one letter is not near another one of one letter. Of names as near, the first one with as many
-         * letters is meant: `tahn` is tanh, not tan. */
+        /* A name of one letter is not near another one of one letter. Of names as near, the first one with as
+         * many letters is meant: `tahn` is tanh, not tan. */
         bool nearer = !found || d < best || ((int)strlen(found) != len && (int)strlen(names[i]) == len);
         if (d > best || d >= len || d >= (int)strlen(names[i]) || !nearer)
             continue;

@@ -77,15 +77,6 @@ static const char *phase_word(Phase x)
 
 /* ---- what is needed for what ---- */
 
-static void mark(const Explain *e, NodeId id, bool *seen)
-{
-    if (id < 0 || seen[id])
-        return;
-    seen[id] = true;
-    for (int i = 0; i < at(e, id)->nargs; i++)
-        mark(e, at(e, id)->args[i], seen);
-}
-
 /* The first named value, in order of evaluation, that each value is a part of; `used` says who counts. */
 static void find_parts(Explain *e, const bool *used)
 {
@@ -111,11 +102,11 @@ static void find_needed(Explain *e)
         const NodeId backward[] = { m->roots.data[t].dinput, m->roots.data[t].dparam, m->roots.data[t].dprev,
                                     m->roots.data[t].dparam_init };
         for (int k = 0; k < 3; k++)
-            mark(e, forward[k], e->forward);
+            ir_mark(e->m, forward[k], e->forward);
         for (int k = 0; k < 4; k++)
-            mark(e, backward[k], e->backward);
-        mark(e, m->roots.data[t].next, e->feeds[FORWARD]);
-        mark(e, m->roots.data[t].dprev, e->feeds[BACKWARD]);
+            ir_mark(e->m, backward[k], e->backward);
+        ir_mark(e->m, m->roots.data[t].next, e->feeds[FORWARD]);
+        ir_mark(e->m, m->roots.data[t].dprev, e->feeds[BACKWARD]);
     }
     memset(e->part_of, 0xff, n * sizeof *e->part_of);
     find_parts(e, e->backward);

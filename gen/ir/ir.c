@@ -201,12 +201,20 @@ static bool same_ids(const int32_t *a, const int32_t *b, int n)
     return n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0;
 }
 
+/* Of a constant: 0 and -0 are two values, and NaN is one. */
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static bool node_same_content(const Node *a, const Node *b)
 {
     if (a->kind != b->kind || a->op != b->op || a->reduce != b->reduce || a->nargs != b->nargs ||
         a->tensor != b->tensor || a->nmap != b->nmap || a->step != b->step ||
         (a->step && a->past != b->past) || a->nbound != b->nbound ||
-        a->size != b->size || a->ix != b->ix || memcmp(&a->value, &b->value, sizeof a->value) != 0)
+        a->size != b->size || a->ix != b->ix || bits_of(a->value) != bits_of(b->value))
         return false;
     if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes ||
                                !same_ids(a->axes, b->axes, a->naxes)))
@@ -974,7 +982,7 @@ static NodeId subst_fresh(Subst *s, NodeId id)
     }
     case N_ARRAY: return subst_array(s, id);
     case N_MAP: {
-        NodeId args[4];
+        NodeId args[4] = { -1, -1, -1, -1 };
         for (int i = 0; i < n.nargs; i++)
             args[i] = subst_node(s, n.args[i]);
         return decided_map(m, n.op, args, n.nargs);
@@ -1134,6 +1142,15 @@ static void verify_root(const Verify *v, NodeId id, const Tensor *t, const char 
     for (int i = 0; i < t->rank; i++)
         REQUIRE(v, v->m->indices.data[n->axes[i]].extent == t->axes[i], "%s of %s: extent of axis %d", what,
                 t->name, i);
+}
+
+void ir_mark(const Module *m, NodeId id, bool *marked)
+{
+    if (id < 0 || marked[id])
+        return;
+    marked[id] = true;
+    for (int i = 0; i < m->nodes.data[id].nargs; i++)
+        ir_mark(m, m->nodes.data[id].args[i], marked);
 }
 
 void ir_verify(const Module *m, const char *pass)

@@ -271,6 +271,8 @@ Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with d
 Module *ir_parse_tried(Compiler *c, const char *text, size_t len);
 const Poly *ir_parse_size(Module *m, const char *text,
                           size_t len); /* as poly_print prints it; NULL: it is none */
+/* Marks the value and all that it is made of; id < 0: nothing. marked: per node. */
+void ir_mark(const Module *m, NodeId id, bool *marked);
 void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */
 
 /* Which root an array is, and of which tensor; ROOT_NONE: it is none. */

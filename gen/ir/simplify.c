@@ -72,7 +72,7 @@ static NodeId rebuild(Rewrite *r, NodeId id)
 {
     Module *m = r->m;
     Node n = *at(m, id);
-    NodeId args[4];
+    NodeId args[4] = { -1, -1, -1, -1 };
     if (sums_matrices(m, &n))
         return sum_at_once(r, &n);
     module_at(m, n.span, n.chain);
@@ -407,24 +407,14 @@ static NodeId hook_replace(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return old < r->n && r->replaced[old] >= 0 ? r->replaced[old] : fold(r->m, rebuilt);
 }
 
-/* Every node that a root needs. */
-static void mark(const Module *m, NodeId id, bool *seen)
-{
-    if (id < 0 || seen[id])
-        return;
-    seen[id] = true;
-    for (int i = 0; i < at(m, id)->nargs; i++)
-        mark(m, at(m, id)->args[i], seen);
-}
-
 static void stack_projections(Module *m)
 {
     SliceVec slices = { 0 };
     int n = m->nodes.len;
     bool *seen = arena_alloc(m->arena, (size_t)n + 1);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        mark(m, m->roots.data[t].output, seen);
-        mark(m, m->roots.data[t].next, seen);
+        ir_mark(m, m->roots.data[t].output, seen);
+        ir_mark(m, m->roots.data[t].next, seen);
     }
     for (NodeId id = 0; id < n; id++) {
         Slice s;
@@ -631,7 +621,7 @@ static bool has_guards(Module *m)
     bool *seen = arena_alloc(m->arena, (size_t)n + 1), any = false;
     for (TensorId t = 0; t < m->tensors.len; t++)
         for (int k = 0; k < ROOT_COUNT; k++)
-            mark(m, m->roots.data[t].of[k], seen);
+            ir_mark(m, m->roots.data[t].of[k], seen);
     for (NodeId id = 0; id < n && !any; id++) {
         const Node a = *at(m, id);
         module_at(m, a.span, a.chain);

@@ -243,7 +243,8 @@ static void mark_conditional(Code *x, NodeId id)
         mark_conditional(x, k_node(x->k, id)->args[i]);
 }
 
-/* A vector is read in front of all neighbours, so not where a choice that is none of vectors stands around it. */
+/* A vector is read in front of all neighbours, so not where a choice that is none of vectors stands around
+ * it. */
 static bool is_conditional(const Code *x, NodeId id)
 {
     return x->conditional && (id >= x->nconditional || x->conditional[id]);

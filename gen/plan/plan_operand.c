@@ -339,15 +339,6 @@ static bool *find_carried(Plan *p)
     return carried;
 }
 
-static void mark_reached(const Plan *p, NodeId id, bool *reached)
-{
-    if (id < 0 || reached[id])
-        return;
-    reached[id] = true;
-    for (int i = 0; i < at(p, id)->nargs; i++)
-        mark_reached(p, at(p, id)->args[i], reached);
-}
-
 /* In types that products take as they are, a piece of two wholes, or one that a product reads by itself too,
  * would lie in memory once, and a kernel more would lay it together with the others; so such a whole gets a
  * copy of it, as it does where it is rounded. */
@@ -361,7 +352,7 @@ static void find_holders(Rounding *st)
     bool *reached = plan_alloc(p, 1, st->nholders);
     for (TensorId t = 0; t < m->tensors.len; t++)
         for (int k = 0; k < ROOT_COUNT; k++)
-            mark_reached(p, m->roots.data[t].of[k], reached);
+            ir_mark(m, m->roots.data[t].of[k], reached);
     for (NodeId id = 0; id < st->nholders; id++) {
         Gemm g;
         NodeId factor[2];

@@ -1,7 +1,7 @@
 /* plan_passes.c: the passes of the planner, in their order. In comes a plan that has its module, request and schedule
  * only; out goes one that is made, or a verdict why the schedule does not take the cell. Guaranteed: what each pass
- * promises holds behind the last (plan_verify; with CELLC_VERIFY_PASSES=1 behind each), and --dump-after keeps the plan
- * as the pass that it names left it. */
+ * promises holds behind the last (plan_verify; with CELLC_VERIFY_PASSES=1 behind each), and --dump-after keeps
+ * the plan as the pass that it names left it. */
 #include <string.h>
 
 #include "plan_pass.h"

@@ -115,7 +115,7 @@ typedef struct Plan {
 /* What stands in the tuple that Python makes of a plan. */
 enum { P_PLAN, P_MAKERS, P_CONTEXTS, P_OPEN, P_FAIL };
 
-/* A call of a store of sessions (cell_sessions.h), which has a context of its own. */
+/* A call of a store of sessions (cell_sessions.h). All calls of a store share its context. */
 typedef struct SessionPlan {
     int (*step)(void *store, const int32_t *sessions, int64_t n, void *const *args);
     int (*prefill)(void *store, const int32_t *sessions, int64_t n, int64_t steps, void *const *args);

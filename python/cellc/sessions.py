@@ -217,7 +217,7 @@ class Sessions:
         return result
 
     def call_again(self, listed, inputs, step, out):
-        """What a call like an earlier one gives, in C; None where there was none, or a tensor is not plain."""
+        """What a call like an earlier one gives, in C; None where none was, or a tensor is not plain."""
         kind = step, len(listed)
         plans = self.plans.get(kind)
         if plans is None:
@@ -265,8 +265,9 @@ class Sessions:
         return [] if out is None else [out] if isinstance(out, torch.Tensor) else list(out)
 
     def prepare(self, listed, inputs, named, step, out):
-        """(addresses as the library takes them, T, the outputs, what the call gives, whether the tensors are the given ones,
-        the tensors: where they are not the given ones, nothing else keeps their memory until the call is made)"""
+        """(addresses as the library takes them, T, the outputs, what the call gives, whether the tensors are the
+        given ones, the tensors: where they are not the given ones, nothing else keeps their memory until the call
+        is made)"""
         i, m = self.cell.instance, self.manifest
         inputs = i.all_inputs(inputs, named) if named else list(inputs)
         i.check_inputs(inputs)

@@ -80,7 +80,8 @@ fi
 # An instance's name is that of its folder, and what ONLY asks for.
 names() { # SETTING MATRIX: each has another name
     local twice
-    twice=$(env -u FULL -u TYPES -u COVER -u ONLY "$1" bash "$root/tests/$2" | cut -d ' ' -f 1 | sort | uniq -d | xargs)
+    twice=$(env -u FULL -u TYPES -u COVER -u ONLY "$1" bash "$root/tests/$2" | cut -d ' ' -f 1 | sort |
+        uniq -d | xargs)
     if [[ -z $twice ]]; then
         passed=$((passed + 1))
     else

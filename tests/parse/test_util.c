@@ -76,7 +76,8 @@ static void check_strings(void)
 
 static const char *nearest(const char *name)
 {
-    static const char *const names[] = {"sigmoid", "silu", "softplus", "kn", "km", "W_kvqm", "tan", "tanh", "b"};
+    static const char *const names[] = {"sigmoid", "silu", "softplus", "kn", "km",
+                                        "W_kvqm", "tan", "tanh", "b"};
     const char *s = suggest(name, names, 9);
     return s ? s : "none";
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes the list tests/ladder/chosen again: builds the compiler, the runtime and the kernels of ladder such that they
-# say what they execute (trace.c), emits every instance of ladder, constructs and spec_kernels, runs those of
+# Makes the list tests/ladder/chosen again: builds the compiler, the runtime and the kernels of ladder such
+# that they say what they execute (trace.c), emits every instance of ladder, constructs and spec_kernels, runs those of
 # ladder, and chooses (choose.py). By hand, after changes that bring many instances, or when the suites take
 # too long: half an hour on two cores, 5 GB. In: clang, g++, llvm-symbolizer, python3; WORK, a folder for all
 # that, where suites that are done are not done again (WORK/SUITE.dirs).
