@@ -155,6 +155,7 @@ static int cmd_version(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);     /* messages come by lines, not by letters */
     say_json(asks_json(argc, argv));
     if (argc < 2) {
         print_commands(stderr);

@@ -259,7 +259,7 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 
 /* ---- formats ---- */
 
-/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %c and %%: these are printed here, without
+/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %llu, %c and %%: these are printed here, without
  * the machinery that vsnprintf sets up for every call. */
 typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
 
@@ -271,26 +271,37 @@ static void put_bytes(Printed *p, const char *s, size_t bytes)
     p->n += bytes;
 }
 
+enum { DIGITS = 24 };             /* room for a number of 64 bits */
+
+/* The number's digits up to `end`; returns where they begin. */
+static char *digits_before(char *end, unsigned long long v, bool minus)
+{
+    do
+        *--end = (char)('0' + v % 10);
+    while (v /= 10);
+    if (minus)
+        *--end = '-';
+    return end;
+}
+
+static void put_number(Printed *p, unsigned long long v, bool minus)
+{
+    char digits[DIGITS], *end = digits + DIGITS, *s = digits_before(end, v, minus);
+    put_bytes(p, s, (size_t)(end - s));
+}
+
 static void put_int(Printed *p, long long v)
 {
-    char digits[24], *s = digits + sizeof digits;
-    unsigned long long rest = v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v;
-    do
-        *--s = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (v < 0)
-        *--s = '-';
-    put_bytes(p, s, (size_t)(digits + sizeof digits - s));
+    put_number(p, v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v, v < 0);
 }
 
 /* False where the format holds something else. */
 static bool print_plain(Printed *p, const char *fmt, va_list ap)
 {
     for (const char *s = fmt; *s;) {
-        const char *from = s;
-        while (*s && *s != '%')
-            s++;
-        put_bytes(p, from, (size_t)(s - from));
+        for (; *s && *s != '%'; s++, p->n++)
+            if (p->n < p->size)
+                p->to[p->n] = *s;
         if (!*s++)
             break;
         if (*s == 's') {
@@ -300,6 +311,9 @@ static bool print_plain(Printed *p, const char *fmt, va_list ap)
             put_int(p, va_arg(ap, int));
         } else if (strncmp(s, "lld", 3) == 0) {
             put_int(p, va_arg(ap, long long));
+            s += 2;
+        } else if (strncmp(s, "llu", 3) == 0) {
+            put_number(p, va_arg(ap, unsigned long long), false);
             s += 2;
         } else if (*s == 'u') {
             put_int(p, va_arg(ap, unsigned));
@@ -493,6 +507,13 @@ void buf_blanks(Buf *b, int n)
 void buf_text(Buf *b, const char *s)
 {
     buf_bytes(b, s, strlen(s));
+}
+
+void buf_int(Buf *b, long long v)
+{
+    char digits[DIGITS], *end = digits + DIGITS;
+    char *s = digits_before(end, v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v, v < 0);
+    buf_bytes(b, s, (size_t)(end - s));
 }
 
 static void buf_v(Buf *b, const char *fmt, va_list ap)

@@ -46,6 +46,7 @@ void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3))); 
 void buf_blanks(Buf *b, int n); /* append n spaces, none where n < 0 */
 void buf_bytes(Buf *b, const char *s, size_t n);
 void buf_text(Buf *b, const char *s);                             /* cheaper than buf_f: no format is read */
+void buf_int(Buf *b, long long v);                                /* in decimal, likewise */
 /* indent, append, newline */
 void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_json(Buf *b, const char *s, size_t len);                 /* a JSON string, with its quotes */

@@ -2,6 +2,7 @@
  * C text, the spec's own words for comments, line breaks, and the one order of arguments. In: parts of a
  * module. Out: text. */
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,23 +86,17 @@ const char *names_numbered(Names *n, const char *base, const char *join)
 
 static const char *as_identifier(Compiler *c, const char *wanted)
 {
-    size_t len = strlen(wanted), at = 0;
-    char *s = arena_alloc(c->arena, 6 * len + 3);
-    if (len == 0 || isdigit((unsigned char)wanted[0]))
-        s[at++] = 'v';
-    if (is_word_by_form(wanted)) {
-        memcpy(s, "v_", 2);
-        at = 2;
-    }
-    for (size_t i = 0; i < len; i++) {
-        if (wanted[i] == '\'') {
-            memcpy(s + at, "_next", 5);
-            at += 5;
-        } else {
-            s[at++] = isalnum((unsigned char)wanted[i]) && (unsigned char)wanted[i] < 128 ? wanted[i] : '_';
-        }
-    }
-    return intern_n(c, s, at);
+    Buf s = { .arena = c->arena };
+    if (is_word_by_form(wanted))
+        buf_text(&s, "v_");
+    else if (!*wanted || isdigit((unsigned char)*wanted))
+        buf_text(&s, "v");
+    for (const char *p = wanted; *p; p++)
+        if (*p == '\'')
+            buf_text(&s, "_next");
+        else
+            buf_bytes(&s, isalnum((unsigned char)*p) && (unsigned char)*p < 128 ? p : "_", 1);
+    return intern_n(c, s.data, s.len);
 }
 
 const char *names_fresh(Names *n, const char *wanted)
@@ -161,11 +156,11 @@ const char *c_poly(const Module *m, const Poly *p, const char *const *dims, int 
         const PolyTerm *t = &p->terms[i];
         uint64_t size = t->coef < 0 ? 0 - (uint64_t)t->coef : (uint64_t)t->coef;
         bool shown = size != 1 || t->natoms == 0;
-        buf_f(&out, "%s", i ? (t->coef < 0 ? " - " : " + ") : t->coef < 0 ? "-" : "");
+        buf_text(&out, i ? (t->coef < 0 ? " - " : " + ") : t->coef < 0 ? "-" : "");
         if (shown)
             buf_f(&out, "%llu", (unsigned long long)size);
         for (int k = 0; k < t->natoms; k++) {
-            buf_f(&out, "%s", k || shown ? " * " : "");
+            buf_text(&out, k || shown ? " * " : "");
             print_size_atom(m, &out, t->atoms[k], dims);
         }
         if (t->natoms + shown > 1)
@@ -208,8 +203,8 @@ static const char *quoted(Compiler *c, const Source *src, Span span)
             continue;
         }
         if (n + 2 >= QUOTE) {
-            memcpy(text + n, "...", 3);
-            n += 3;
+            for (int k = 0; k < 3; k++)
+                text[n++] = '.';
             break;
         }
         if (blank || (ch == '/' && n && text[n - 1] == '*') || (ch == '*' && n && text[n - 1] == '/'))
@@ -259,6 +254,18 @@ static int break_cost(const char *line, size_t at, int depth)
     return cost + 64;
 }
 
+/* What a character is to a break; most are nothing. */
+typedef enum { CH_PLAIN, CH_OPENS, CH_CLOSES, CH_BLANK, CH_STRING, CH_SLASH } CharClass;
+static const unsigned char class_of[UCHAR_MAX + 1] = {
+    ['('] = CH_OPENS, ['{'] = CH_OPENS, ['['] = CH_OPENS, [')'] = CH_CLOSES, ['}'] = CH_CLOSES,
+    [']'] = CH_CLOSES, [' '] = CH_BLANK, ['"'] = CH_STRING, ['/'] = CH_SLASH,
+};
+
+static CharClass class_at(const char *line, size_t at)
+{
+    return class_of[(unsigned char)line[at]];
+}
+
 /* Behind the string that begins at line[at]. */
 static size_t string_end(const char *line, size_t at, size_t len)
 {
@@ -272,24 +279,23 @@ static size_t break_point(const char *line, size_t indent, size_t room)
 {
     size_t best = 0, last = 0;
     int depth = 0, best_cost = 0;
-    for (size_t i = indent; i < room; i++) {
-        if (line[i] == '"') {
-            i = string_end(line, i, room) - 1;
-            continue;
+    for (size_t i = indent; i < room; i++)
+        switch (class_at(line, i)) {
+        case CH_PLAIN:
+        case CH_SLASH: break;
+        case CH_OPENS: depth++; break;
+        case CH_CLOSES: depth--; break;
+        case CH_STRING: i = string_end(line, i, room) - 1; break;
+        case CH_BLANK:
+            if (i == indent)
+                break;
+            last = i;
+            int cost = break_cost(line, i, depth);
+            if (2 * i >= room && (best == 0 || cost <= best_cost)) {
+                best = i;
+                best_cost = cost;
+            }
         }
-        if (line[i] == '(' || line[i] == '{' || line[i] == '[')
-            depth++;
-        if (line[i] == ')' || line[i] == '}' || line[i] == ']')
-            depth--;
-        if (line[i] != ' ' || i == indent)
-            continue;
-        last = i;
-        int cost = break_cost(line, i, depth);
-        if (2 * i >= room && (best == 0 || cost <= best_cost)) {
-            best = i;
-            best_cost = cost;
-        }
-    }
     return best ? best : last;
 }
 
@@ -311,6 +317,13 @@ static size_t hard_break(const char *line, size_t len, size_t room)
     return best;
 }
 
+static void put_line(Buf *out, const char *text, size_t len, size_t indent)
+{
+    buf_blanks(out, (int)indent);
+    buf_bytes(out, text, len);
+    buf_text(out, "\n");
+}
+
 static void wrap_code(Buf *out, const char *line, size_t len, size_t indent)
 {
     size_t shift = 0;
@@ -321,13 +334,13 @@ static void wrap_code(Buf *out, const char *line, size_t len, size_t indent)
             at = hard_break(line, len, room);
         if (at == 0 || at >= len)
             break;
-        buf_f(out, "%*s%.*s\n", (int)shift, "", (int)at, line);
+        put_line(out, line, at, shift);
         at += line[at] == ' ';
         line += at;
         len -= at;
         shift = indent + 8;
     }
-    buf_f(out, "%*s%.*s\n", (int)shift, "", (int)len, line);
+    put_line(out, line, len, shift);
 }
 
 /* The words of a comment, without its slashes, on lines of their own. */
@@ -350,11 +363,13 @@ static void wrap_comment(Buf *out, const char *words, size_t len, size_t indent)
 /* Where a comment of slashes begins; len: nowhere. */
 static size_t comment_start(const char *line, size_t len)
 {
-    for (size_t i = 0; i + 1 < len; i++)
-        if (line[i] == '"')
+    for (size_t i = 0; i + 1 < len; i++) {
+        CharClass kind = class_at(line, i);
+        if (kind == CH_STRING)
             i = string_end(line, i, len) - 1;
-        else if (line[i] == '/' && line[i + 1] == '/')
+        else if (kind == CH_SLASH && line[i + 1] == '/')
             return i;
+    }
     return len;
 }
 

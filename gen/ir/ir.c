@@ -1160,8 +1160,11 @@ void ir_verify(const Module *m, const char *pass)
         verify_node(&v, id);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        for (int k = 0; k < ROOT_COUNT; k++)
+        for (int k = 0; k < ROOT_COUNT; k++) {
             verify_root(&v, m->roots.data[t].of[k], x, root_table[k].what);
+            REQUIRE(&v, m->roots.data[t].of[k] < 0 || x->kind == root_table[k].of, "%s can have no %s", x->name,
+                    root_table[k].what);
+        }
         REQUIRE(&v, x->kind != T_STATE || (m->roots.data[t].next >= 0) != x->chunk,
                 "state %s has %s next value", x->name, x->chunk ? "a" : "no");
         REQUIRE(&v, x->kind != T_OUTPUT || m->roots.data[t].output >= 0, "output %s has no value", x->name);
@@ -1180,15 +1183,26 @@ const RootRow root_table[ROOT_COUNT] = {
     [ROOT_LAST] = { "last", T_HISTORY, "last steps" },
 };
 
+/* The roots that a tensor of a kind can have, as root_table says. */
+static const struct { int n; RootKind of[3]; } roots_of_kind[T_COTANGENT + 1] = {
+    [T_OUTPUT] = { 1, { ROOT_OUTPUT } },
+    [T_STATE] = { 3, { ROOT_NEXT, ROOT_INIT, ROOT_DPREV } },
+    [T_INPUT] = { 1, { ROOT_DINPUT } },
+    [T_PARAM] = { 2, { ROOT_DPARAM, ROOT_DPARAM_INIT } },
+    [T_HISTORY] = { 2, { ROOT_DPAST, ROOT_LAST } },
+};
+
 RootKind root_kind(const Module *m, NodeId id, TensorId *of)
 {
     if (id < 0 || m->nodes.data[id].kind != N_ARRAY)
         return ROOT_NONE;
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        for (int k = 0; k < ROOT_COUNT; k++)
-            if (m->roots.data[t].of[k] == id) {
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        TensorKind kind = m->tensors.data[t].kind;
+        for (int i = 0; i < roots_of_kind[kind].n; i++)
+            if (m->roots.data[t].of[roots_of_kind[kind].of[i]] == id) {
                 *of = t;
-                return (RootKind)k;
+                return roots_of_kind[kind].of[i];
             }
+    }
     return ROOT_NONE;
 }

@@ -142,8 +142,14 @@ static void put_string(Print *p, const char *s)
 
 static void put_span(Print *p, Span s)
 {
-    if (s.file >= 0)
-        buf_f(p->out, " @%d:%u-%u", p->file_number[s.file], s.lo, s.hi);
+    if (s.file < 0)
+        return;
+    buf_text(p->out, " @");
+    buf_int(p->out, p->file_number[s.file]);
+    buf_text(p->out, ":");
+    buf_int(p->out, s.lo);
+    buf_text(p->out, "-");
+    buf_int(p->out, s.hi);
 }
 
 static void put_index(Print *p, IndexId i)
@@ -356,8 +362,10 @@ static void put_checks(Print *p)
 
 static void put_args(Print *p, const Node *n)
 {
-    for (int i = 0; i < n->nargs; i++)
-        buf_f(p->out, " %%%d", n->args[i]);
+    for (int i = 0; i < n->nargs; i++) {
+        buf_text(p->out, " %");
+        buf_int(p->out, n->args[i]);
+    }
 }
 
 static void put_content(Print *p, const Node *n)
@@ -390,7 +398,8 @@ static void put_content(Print *p, const Node *n)
         put_step(p, n);
         break;
     case N_MAP:
-        buf_f(p->out, "map %s", op_table[n->op].name);
+        buf_text(p->out, "map ");
+        buf_text(p->out, op_table[n->op].name);
         put_args(p, n);
         break;
     case N_REDUCE:
@@ -403,15 +412,17 @@ static void put_content(Print *p, const Node *n)
 
 static void put_node(Print *p, NodeId id)
 {
-    static const char *const types[] = { "", "int ", "bool " };
+    static const char *const types[] = { " : ", " : int ", " : bool " };
     const Node *n = &p->m->nodes.data[id];
-    buf_f(p->out, "%%%d = ", id);
+    buf_text(p->out, "%");
+    buf_int(p->out, id);
+    buf_text(p->out, " = ");
     put_content(p, n);
     if (n->name) {
         buf_text(p->out, " ");
         put_string(p, n->name);
     }
-    buf_f(p->out, " : %s", types[n->type]);
+    buf_text(p->out, types[n->type]);
     put_indices(p, n->axes, n->naxes);
     put_span(p, n->span);
     if (n->chain)

@@ -53,6 +53,7 @@ static void check_strings(void)
     CHECK(strlen(intern_f(c, "%1000d", 1)) == 1000);
     CHECK(intern_n(c, "a\0b", 3) != intern(c, "a"));
     CHECK(strcmp(intern_f(c, "%d %d%%%c%.*s|%s", INT_MIN, INT_MAX, 'x', 2, "abc", ""), "-2147483648 2147483647%xab|") == 0);
+    CHECK(strcmp(intern_f(c, "%lld %llu", LLONG_MIN, ULLONG_MAX), "-9223372036854775808 18446744073709551615") == 0);
     CHECK(strcmp(intern_f(c, "%s %5.1f %d", "a", 2.25, 7), "a   2.2 7") == 0);
     CHECK(strlen(intern_f(c, "%s%s", intern_f(c, "%600s", ""), intern_f(c, "%511s", ""))) == 1111);
     const char *first = intern(c, "n0");
@@ -64,6 +65,12 @@ static void check_strings(void)
     for (int i = 0; i < 5000; i++)
         buf_f(&b, "%d,", i);
     CHECK(b.len == strlen(b.data) && strncmp(b.data, "0,1,2,", 6) == 0);
+    Buf numbers = {.arena = c->arena};
+    buf_int(&numbers, LLONG_MIN);
+    buf_text(&numbers, ",");
+    buf_int(&numbers, 0);
+    buf_int(&numbers, LLONG_MAX);
+    CHECK(strcmp(numbers.data, "-9223372036854775808,09223372036854775807") == 0);
     Buf lines = {.arena = c->arena, .indent = 1};
     buf_line(&lines, "a %s", "b");
     buf_line(&lines, "%s", "");
