@@ -88,8 +88,7 @@ MOST_FORMATTED=${MOST_FORMATTED:-9537}
 clang_format() {
     local n
     n=$(sources 'gen/*.c' 'gen/*.h' 'runtime/*.c' 'runtime/*.h' 'ladder/*.c' |
-        xargs -P "$(nproc)" -n 12 sh -c 'for f; do
-            clang-format "$f" | diff "$f" - | grep -c "^>"; done' format |
+        xargs -P "$(nproc)" -n 24 bash -c 'diff <(cat "$@") <(clang-format "$@") | grep -c "^>"' format |
         awk '{ n += $1 } END { print n + 0 }')
     ((n <= MOST_FORMATTED)) ||
         echo "clang-format would write $n lines otherwise, $((n - MOST_FORMATTED)) more than before: make style"

@@ -8,6 +8,7 @@
 #                                links to it
 #   build.sh cu FILE.cu OUT.o    a generated kernel file
 #   build.sh flags               the flags of the compile and link lines of other sources, with all reports
+#   build.sh kernel_flags        the same with the reports that generated files have
 #   build.sh linker              a flag for the fastest linker that links a program with these flags, or nothing
 #
 # EMU_SANITIZE=0 leaves out AddressSanitizer and UBSan, which make building longer. Kernels run for less time than it takes
@@ -97,6 +98,9 @@ cu)
 flags)
     echo "$flags"
     ;;
+kernel_flags)
+    echo "$kernel_flags"
+    ;;
 linker)
     probe=$(mktemp)
     if echo 'int main() { return 0; }' | $CXX -fuse-ld=gold ${sanitize:+-fsanitize=address,undefined} -x c++ -o "$probe" - \
@@ -106,7 +110,7 @@ linker)
     rm -f "$probe"
     ;;
 *)
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

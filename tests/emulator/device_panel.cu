@@ -46,31 +46,46 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = 1
     }
 }
 
-#define PANEL(name, ...)                                                                                      \
+// Each kind: what it is called, its kernel, its type, pieces of the operand and of the product, units of a
+// block, how many blocks share one, rows at once. With -DFEW the program has the first ones only, one of each
+// way to hold weights and to share a product, at small sizes: run.sh instruments these, which takes three
+// times as long.
+#define FIRST_KINDS(KIND)                                                                                     \
+    KIND("1 of 4", k_panel_1_4, cell_bf16, 1, 4, 8, 1, 16)                                                    \
+    KIND("4 of 1, split by 4", k_panel_split_4, cell_bf16, 4, 1, 8, 4, 16)                                    \
+    KIND("1 of 4, units split by 2", k_panel_slices, cell_bf16, 1, 4, 8, 2, 16)                               \
+    KIND("1 of 1, 32 rows at once", k_panel_32_1_1, cell_bf16, 1, 1, 16, 1, 32)                               \
+    KIND("1 of 4 in f32", k_panel_f32_1_4, float, 1, 4, 8, 1, 16)
+#define OTHER_KINDS(KIND)                                                                                     \
+    KIND("1 of 1", k_panel_1_1, cell_bf16, 1, 1, 8, 1, 16)                                                    \
+    KIND("4 of 1", k_panel_4_1, cell_bf16, 4, 1, 8, 1, 16)                                                    \
+    KIND("3 of 3", k_panel_3_3_wide, cell_bf16, 3, 3, 16, 1, 16)                                              \
+    KIND("1 of 1, 32 units", k_panel_1_1_widest, cell_bf16, 1, 1, 32, 1, 16)                                  \
+    KIND("3 of 3, split by 3", k_panel_split_3, cell_bf16, 3, 3, 8, 3, 16)                                    \
+    KIND("4 of 2, split by 2", k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2, 16)                              \
+    KIND("2 of 1, units split by 3", k_panel_slices_3, cell_bf16, 2, 1, 8, 3, 16)                             \
+    KIND("3 of 3, 32 rows at once", k_panel_32_3_3, cell_bf16, 3, 3, 8, 1, 32)                                \
+    KIND("4 of 1, split by 4, 32 rows at once", k_panel_32_split_4, cell_bf16, 4, 1, 16, 4, 32)               \
+    KIND("1 of 4, units split by 2, 32 rows at once", k_panel_32_slices, cell_bf16, 1, 4, 8, 2, 32)           \
+    KIND("1 of 4 in f32, units split by 2", k_panel_f32_slices, float, 1, 4, 8, 2, 16)                        \
+    KIND("4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, float, 4, 1, 8, 2, 16)                        \
+    KIND("3 of 3 in f32", k_panel_f32_3_3, float, 3, 3, 8, 1, 16)
+#ifdef FEW
+#define KINDS(KIND) FIRST_KINDS(KIND)
+#else
+#define KINDS(KIND) FIRST_KINDS(KIND) OTHER_KINDS(KIND)
+#endif
+
+#define PANEL(what, kernel, type, inner, outer, own, split, at_once)                                          \
     extern "C" __global__ void __launch_bounds__(256)                                                         \
-        name([[maybe_unused]] const __grid_constant__ cell_kernel_args args)                                  \
+        kernel([[maybe_unused]] const __grid_constant__ cell_kernel_args args)                                \
     {                                                                                                         \
-        recurrence<__VA_ARGS__>(args);                                                                        \
+        recurrence<type, inner, outer, own, split, at_once>(args);                                            \
     }
-PANEL(k_panel_1_1, cell_bf16, 1, 1, 8)
-PANEL(k_panel_1_4, cell_bf16, 1, 4, 8)
-PANEL(k_panel_1_4_wide, cell_bf16, 1, 4, 16)
-PANEL(k_panel_4_1, cell_bf16, 4, 1, 8)
-PANEL(k_panel_3_3_wide, cell_bf16, 3, 3, 16)
-PANEL(k_panel_1_1_widest, cell_bf16, 1, 1, 32)
-PANEL(k_panel_split_4, cell_bf16, 4, 1, 8, 4)
-PANEL(k_panel_split_3, cell_bf16, 3, 3, 8, 3)
-PANEL(k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2)
-PANEL(k_panel_slices, cell_bf16, 1, 4, 8, 2)
-PANEL(k_panel_slices_3, cell_bf16, 2, 1, 8, 3)
-PANEL(k_panel_32_1_1, cell_bf16, 1, 1, 16, 1, 32)
-PANEL(k_panel_32_3_3, cell_bf16, 3, 3, 8, 1, 32)
-PANEL(k_panel_32_split_4, cell_bf16, 4, 1, 16, 4, 32)
-PANEL(k_panel_32_slices, cell_bf16, 1, 4, 8, 2, 32)
-PANEL(k_panel_f32_slices, float, 1, 4, 8, 2)
-PANEL(k_panel_f32_1_4, float, 1, 4, 8)
-PANEL(k_panel_f32_split_2_of_4, float, 4, 1, 8, 2)
-PANEL(k_panel_f32_3_3, float, 3, 3, 8)
+KINDS(PANEL)
+#ifndef FEW
+PANEL(, k_panel_1_4_wide, cell_bf16, 1, 4, 16, 1, 16)
+#endif
 
 static int value_of(cell_bf16 v)
 {
@@ -94,7 +109,7 @@ static void set(cell_bf16 &to, int v)
 
 template <class T>
 static void try_one(const char *name, test_kernel kernel, int inner, int outer, int own, int split,
-                    int batch, int units, int steps, bool transposed, bool marks, int at_once = 16)
+                    int batch, int units, int steps, bool transposed, bool marks, int at_once)
 {
     const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
     const int slices = inner % split ? split : 1, group = ((units + 8 * slices - 1) / (8 * slices) + 31) / 32 * 32;
@@ -149,35 +164,24 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     }
 }
 
+#define ROW(what, kernel, type, inner, outer, own, split, at_once)                                            \
+    { what, kernel, try_one<type>, inner, outer, own, split, at_once },
+
 int main()
 {
     const struct {
         const char *name;
         test_kernel kernel;
-        int inner, outer, own, split;
-        bool f32 = false;
-        int at_once = 16;
-    } kinds[] = {{"1 of 1", k_panel_1_1, 1, 1, 8, 1},
-                 {"1 of 4", k_panel_1_4, 1, 4, 8, 1},
-                 {"4 of 1", k_panel_4_1, 4, 1, 8, 1},
-                 {"3 of 3", k_panel_3_3_wide, 3, 3, 16, 1},
-                 {"1 of 1, 32 units", k_panel_1_1_widest, 1, 1, 32, 1},
-                 {"4 of 1, split by 4", k_panel_split_4, 4, 1, 8, 4},
-                 {"3 of 3, split by 3", k_panel_split_3, 3, 3, 8, 3},
-                 {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2},
-                 {"1 of 4, units split by 2", k_panel_slices, 1, 4, 8, 2},
-                 {"2 of 1, units split by 3", k_panel_slices_3, 2, 1, 8, 3},
-                 {"1 of 1, 32 rows at once", k_panel_32_1_1, 1, 1, 16, 1, false, 32},
-                 {"3 of 3, 32 rows at once", k_panel_32_3_3, 3, 3, 8, 1, false, 32},
-                 {"4 of 1, split by 4, 32 rows at once", k_panel_32_split_4, 4, 1, 16, 4, false, 32},
-                 {"1 of 4, units split by 2, 32 rows at once", k_panel_32_slices, 1, 4, 8, 2, false, 32},
-                 {"1 of 4 in f32, units split by 2", k_panel_f32_slices, 1, 4, 8, 2, true},
-                 {"1 of 4 in f32", k_panel_f32_1_4, 1, 4, 8, 1, true},
-                 {"4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, 4, 1, 8, 2, true},
-                 {"3 of 3 in f32", k_panel_f32_3_3, 3, 3, 8, 1, true}};
+        decltype(&try_one<float>) try_it;
+        int inner, outer, own, split, at_once;
+    } kinds[] = {KINDS(ROW)};
     const struct {
         int batch, units, steps;
-    } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {3, 100, 3}, {5, 250, 2}, {9, 272, 2}, {25, 72, 2}, {33, 24, 2}};
+    } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {25, 72, 2}, {33, 24, 2},
+#ifndef FEW
+                 {3, 100, 3}, {5, 250, 2}, {9, 272, 2},
+#endif
+    };
     // The emulator takes each of the largest sizes one way: both ways of one are most of its time.
     const auto takes = [](int way, int batch, int units) {
         return (way != 1 || batch <= 3) && (is_on_gpu() || units < 250 || (way == 2) == (units > 256));
@@ -186,11 +190,12 @@ int main()
         for (auto &size : sizes)
             for (int way = 0; way < 3; way++)
                 if ((kind.split == 1 || has_clusters()) && takes(way, size.batch, size.units))
-                    (kind.f32 ? try_one<float> : try_one<cell_bf16>)(
-                        kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
-                        size.steps, way == 1, way == 2, kind.at_once);
+                    kind.try_it(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
+                                size.steps, way == 1, way == 2, kind.at_once);
+#ifndef FEW
     // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
     for (int units : {1060, 1062})
-        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, is_on_gpu() ? 2 : 1, false, true);
+        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, is_on_gpu() ? 2 : 1, false, true, 16);
+#endif
     return report();
 }

@@ -46,31 +46,39 @@ if ! probe; then
 fi
 
 bash "$here/build.sh" lib "$out" || { failed=1; finish; }
-flags="$(bash "$here/build.sh" flags) -Werror"
-for source in "$here"/device_*.cu "$here"/test_*.cc; do
-    name=$(basename "${source%.*}")
-    objects=$out/cell_emu.o libs=
+
+# PROGRAM SOURCE LEVEL SANITIZE OPTIONS...: builds a test, if it is not there or something is newer, and runs it.
+build_and_run() {
+    local name=$1 source=$2 level=$3 flags objects=$out/cell_emu.o libs=
+    local program=$out/$name inputs="$here $root/runtime $build/libcell.a"
     if [[ $name == test_backend ]]; then
-        if [[ ! -e $build/libcell.a ]]; then
-            skipped=$((skipped + 1))
-            continue
-        fi
         objects="$objects $out/cell_emu_backend.o $build/libcell.a"
         libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     fi
-    program=$out/$name
-    inputs="$here $root/runtime $build/libcell.a"
     # shellcheck disable=SC2086
     if [[ ! -e $program || -n $(find $inputs -newer "$program" -type f 2>/dev/null) ]]; then
-        # The device library's tests run longer than they compile. What test_*.cc plants may be optimised away.
-        level=-O0
-        [[ $name == device_* ]] && level=-O1
-        if ! $CXX ${flags/-O0/$level} -x c++ "$source" -x none $objects $libs -lpthread -o "$program"; then
+        flags="$(EMU_SANITIZE=$4 bash "$here/build.sh" flags) -Werror"
+        if ! $CXX ${flags/-O0/$level} "${@:5}" -x c++ "$source" -x none $objects $libs -lpthread -o "$program"; then
             failed=$((failed + 1))
-            continue
+            return
         fi
     fi
     count "$("$program" 2>&1)" "$name"
+}
+for source in "$here"/device_*.cu "$here"/test_*.cc; do
+    name=$(basename "${source%.*}")
+    case $name in
+    # It runs longer than it compiles, and three times as long under AddressSanitizer, which sees a part of it
+    # (with all warnings).
+    device_panel)
+        build_and_run $name "$source" -O1 0 -w
+        build_and_run ${name}_few "$source" -O1 1 -DFEW
+        ;;
+    test_backend)
+        if [[ -e $build/libcell.a ]]; then build_and_run $name "$source" -O0 1; else skipped=$((skipped + 1)); fi
+        ;;
+    *) build_and_run "$name" "$source" -O0 1 ;;
+    esac
 done
 
 # The same device tests, on the device, with the instructions that belong to its architecture alone.
