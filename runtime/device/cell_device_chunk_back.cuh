@@ -158,7 +158,7 @@ template <class M> struct cell_chunk_back_plain {
     {
         sum.add(
             stage.across(), b, 0, C, [&](int key, int) { return key >= k0 / 16 && key < (k0 + slab) / 16; },
-            k0);
+            [](int, int) { return true; }, k0);
     }
 
     __device__ void decay()

@@ -88,6 +88,56 @@ __device__ __attribute__((noinline)) void cell_chunk_fetch_rows(cell_chunk_matri
                    (R)cell_chunk_load<M>(v, rows, n / Columns, k0 + n % Columns, extent));
 }
 
+// What a block fetches first, in shared memory: lines of a matrix of Part, `pitch` elements apart, zeros from
+// `lines` and `columns` on. at: null where it does not lie so, in pieces of 16 bytes.
+template <class Part> struct cell_chunk_lines {
+    const Part *at;
+    int64_t pitch;
+    int lines, columns;
+};
+template <class M>
+__device__ __forceinline__ cell_chunk_lines<typename M::Part> cell_chunk_lines_of(const typename M::Part *at,
+                                                                                  int64_t pitch,
+                                                                                  int64_t lines,
+                                                                                  int64_t columns)
+{
+    constexpr int each = 16 / (int)sizeof(typename M::Part);
+    const bool whole = !((pitch | columns) & (each - 1)) && !((uintptr_t)at & 15);
+    return {whole ? at : nullptr, pitch, (int)(lines < 1 << 20 ? lines : 1 << 20),
+            (int)(columns < 1 << 20 ? columns : 1 << 20)};
+}
+// Rows of a vector without its numbers.
+template <class M>
+__device__ __forceinline__ cell_chunk_lines<typename M::Part> cell_chunk_lines_of(const cell_rows &v,
+                                                                                  const cell_chunk_rows &rows,
+                                                                                  int64_t extent)
+{
+    typedef typename M::Part Part;
+    const bool as_is = v.real ? cell_same<Part, typename M::Real> : cell_same<Part, typename M::Store>;
+    if (!as_is || v.element != 1)
+        return {nullptr, 0, 0, 0};
+    return cell_chunk_lines_of<M>((const Part *)v.at + rows.first * v.row, v.row, rows.valid, extent);
+}
+// Lines x Columns of it. False: it is to be fetched otherwise.
+template <int Lines, int Columns, int Threads, class Part>
+__device__ __forceinline__ bool cell_chunk_fetch_lines(const cell_chunk_matrix<Part> &to,
+                                                       const cell_chunk_lines<Part> &from)
+{
+    constexpr int each = 16 / (int)sizeof(Part), words = Columns / each, step = Threads / words;
+    if (Threads % words != 0 || !from.at)
+        return false;
+    const int j = cell_thread() % words * each, i = cell_thread() / words,
+              valid = j < from.columns ? from.lines - i : 0;
+    const Part *p = from.at + (i * from.pitch + j);
+    CELL_UNROLL
+    for (int n = 0; n < Lines; n += step) {
+        if (Lines % step == 0 || i + n < Lines)
+            cell_cp_async_zfill<16>(to.place(i + n, j), n < valid ? p : from.at, n < valid);
+        p += step * from.pitch;
+    }
+    return true;
+}
+
 // A gradient of rows from `first` on that do nothing: zeros.
 template <class M, int Threads>
 __device__ __attribute__((noinline)) void cell_chunk_clear(cell_chunk_result to, int64_t first, int64_t steps,
@@ -166,18 +216,27 @@ template <class M> struct cell_chunk_rester {
 
     __host__ __device__ static constexpr int64_t smem()
     {
-        return cell_carve_bytes<cell_chunk_backward<M>>(1) + cell_carve_bytes<Part>(part_count) +
+        return cell_carve_bytes<cell_chunk_backward<M>>(1) + cell_carve_bytes<lines>(line_count) +
+               cell_carve_bytes<Part>(part_count) +
                cell_carve_bytes<R>(real_count);
     }
 
     // Blocks that a multiprocessor should hold at once, of the 228 KB that the largest have.
     static constexpr int resident = smem() <= 113 << 10 ? 2 : 1;
 
+    // What is fetched first, one for each matrix: vectors of readers and additions, cotangents and z, S_0 and
+    // dS_C, parts of F. dR has a place and is fetched otherwise.
+    typedef cell_chunk_lines<Part> lines;
+    static constexpr int at_row_lines = readers + additions, at_state_lines = 2 * at_row_lines,
+                         at_inverse_lines = at_state_lines + 2,
+                         line_count = at_inverse_lines + corrections * parts_of_inverse;
+
     const cell_chunk_backward<M> &g; // in shared memory: its arrays are read at places that are no constants
     const cell_chunk<M> &x;
     const int64_t chunk;
     const cell_chunk_rows rows;
     const unsigned char *const from;
+    cell_smem<lines> first;
     cell_smem<Part> parts;
     cell_smem<R> reals;
 
@@ -186,6 +245,7 @@ template <class M> struct cell_chunk_rester {
         : g(of), x(of.of), chunk(chunk_of), rows(cell_chunk_rows_of(of.of, chunk_of)),
           from(of.of.records + chunk_of * record::bytes)
     {
+        first = cell_carve<lines>(cursor, line_count);
         parts = cell_carve<Part>(cursor, part_count);
         reals = cell_carve<R>(cursor, real_count);
     }
@@ -418,19 +478,49 @@ template <class M> struct cell_chunk_rester {
         fetch_dense<V, K>(to, states + (chunk * x.values + v0) * x.keys + k0, x.keys, x.values - v0,
                           x.keys - k0);
     }
-    // dR lies by value.
-    __device__ __forceinline__ void fetch_corrections(int64_t v0)
+    // dR lies by value: pieces of 16 bytes of two neighbours, loaded while others are fetched and put down by
+    // row.
+    static constexpr int correction_jobs = V / 2 * (C / each),
+                         correction_turns = (correction_jobs + threads - 1) / threads;
+    struct correction_pieces {
+        cell_vec<Part, each> of[correction_turns][2];
+    };
+    __device__ __forceinline__ void load_corrections(correction_pieces &pieces, int64_t v0) const
+    {
+        CELL_UNROLL
+        for (int i = 0; i < correction_turns; i++) {
+            const int n = cell_thread() + i * threads, v = n % (V / 2) * 2, t = n / (V / 2) * each;
+            CELL_UNROLL
+            for (int e = 0; e < 2; e++) {
+                pieces.of[i][e].clear();
+                if (n < correction_jobs && v0 + v + e < x.values)
+                    pieces.of[i][e].template load<false>(g.corrections +
+                                                         (chunk * x.values + v0 + v + e) * C + t);
+            }
+        }
+    }
+    __device__ __forceinline__ void put_corrections(const correction_pieces &pieces) const
     {
         const matrix to = cotangent(M::reads);
-        for (int n = cell_thread(); n < V * (C / each); n += threads) {
-            const int v = n % V, t = n / V * each;
-            R elements[each] = {};
-            if (v0 + v < x.values)
-                cell_load_vec<each>(elements, g.corrections + (chunk * x.values + v0 + v) * C + t);
+        CELL_UNROLL
+        for (int i = 0; i < correction_turns; i++) {
+            const int n = cell_thread() + i * threads, v = n % (V / 2) * 2, t = n / (V / 2) * each;
+            R one[each], next[each];
+            pieces.of[i][0].values(one);
+            pieces.of[i][1].values(next);
             CELL_UNROLL
-            for (int e = 0; e < each; e++)
-                cell_store(to.place(t + e, v), elements[e]);
+            for (int e = 0; e < each; e++) {
+                const R two[2] = { one[e], next[e] };
+                if (n < correction_jobs)
+                    cell_store_vec<2>(to.place(t + e, v), two);
+            }
         }
+    }
+    __device__ __forceinline__ void fetch_corrections(int64_t v0)
+    {
+        correction_pieces pieces;
+        load_corrections(pieces, v0);
+        put_corrections(pieces);
     }
     __device__ __forceinline__ void fetch_cotangent(int f, int64_t v0)
     {
@@ -470,27 +560,62 @@ template <class M> struct cell_chunk_rester {
         return M::keys == K;
     }
 
+    __device__ __forceinline__ const cell_chunk_vector &vector_of(int i) const // of readers, then columns
+    {
+        return i < readers ? reader(i) : x.addition[i - readers].column;
+    }
+    __device__ __forceinline__ lines states(const Part *of) const
+    {
+        return cell_chunk_lines_of<M>(of + chunk * x.values * x.keys, x.keys, x.values, x.keys);
+    }
+    __device__ __forceinline__ lines lines_of(int i) const
+    {
+        if (i < at_row_lines)
+            return cell_chunk_lines_of<M>(vector_of(i).vector, rows, x.keys);
+        const int row = i - at_row_lines, n = row - readers;
+        if (i < at_state_lines)
+            return row < M::reads ? cell_chunk_lines_of<M>(g.cotangent[row], rows, x.values)
+                   : n >= 0 && given(n)
+                       ? cell_chunk_lines_of<M>(x.addition[n].known.vector, rows, x.values)
+                       : lines{};
+        if (i < at_inverse_lines)
+            return states(i == at_state_lines ? x.saved : g.ends);
+        return cell_chunk_lines_of<M>(
+            x.inverse + (chunk * parts_of_inverse + i - at_inverse_lines) * C * C, C, C, C);
+    }
+
     __device__ void fetch_all()
     {
+        correction_pieces pieces;
+        if constexpr (corrections != 0)
+            load_corrections(pieces, 0);
+        if (cell_thread() < line_count)
+            first[cell_thread()] = lines_of(cell_thread());
+        cell_barrier();
         CELL_UNROLL_BY(1)
-        for (int f = 0; f < readers; f++) {
-            if (!by_key)
-                fetch_rows<K>(reader_part(f), reader(f).vector, 0, x.keys);
-            fetch_cotangent(f, 0);
+        for (int i = 0; !by_key && i < at_row_lines; i++)
+            if (!cell_chunk_fetch_lines<C, K, threads>(reader_part(i), (lines)first[i]))
+                fetch_rows<K>(reader_part(i), vector_of(i).vector, 0, x.keys);
+        CELL_UNROLL_BY(1)
+        for (int i = 0; i < at_row_lines; i++)
+            if (!cell_chunk_fetch_lines<C, V, threads>(cotangent(i), (lines)first[at_row_lines + i])) {
+                if (i < M::reads)
+                    fetch_cotangent(i, 0);
+                else if (i >= readers)
+                    fetch_added(i - readers, 0, false);
+            }
+        CELL_UNROLL_BY(1)
+        for (int i = 0; i < 2; i++) {
+            const matrix to = { parts + (at_states + i * state_size), cell_chunk_pitch<Part>(K) };
+            if (!cell_chunk_fetch_lines<V, K, threads>(to, (lines)first[at_state_lines + i]))
+                fetch_state(to, i ? g.ends : x.saved, 0, 0);
         }
         CELL_UNROLL_BY(1)
-        for (int n = 0; n < additions; n++) {
-            if (!by_key)
-                fetch_rows<K>(column_part(n), x.addition[n].column.vector, 0, x.keys);
-            fetch_added(n, 0, false);
-        }
-        fetch_state(start(), x.saved, 0, 0);
-        fetch_state(end(), g.ends, 0, 0);
-        if constexpr (corrections != 0) {
-            fetch_square(0, 0, x.inverse + chunk * parts_of_inverse * C * C);
-            if constexpr (parts_of_inverse == 2)
-                fetch_square(1, 0, x.inverse + (chunk * 2 + 1) * C * C);
-        }
+        for (int i = 0; i < corrections * parts_of_inverse; i++)
+            if (!cell_chunk_fetch_lines<C, C, threads>(scores(i, 0), (lines)first[at_inverse_lines + i]))
+                fetch_square(i, 0, x.inverse + (chunk * parts_of_inverse + i) * C * C);
+        if constexpr (corrections != 0)
+            put_corrections(pieces);
     }
 
     // Fetches again, where not all is there: what a product takes.
@@ -512,13 +637,12 @@ template <class M> struct cell_chunk_rester {
 
     // ---- windows ----
 
-    // Of gates of the keys from k0 on, or of one gate a row: 1 behind the rows and behind K. A barrier is
-    // behind it.
+    // Of gates of the keys from k0 on: 1 behind the rows and behind K. A barrier is behind it.
     __device__ void make_windows(int k0)
     {
         const cell_rows decay = x.decay;
         const int valid = rows.valid;
-        const int64_t row = rows.first, left = by_key ? x.keys - k0 : 1;
+        const int64_t row = rows.first, left = x.keys - k0;
         for (int job = cell_thread(); job < blocks * totals; job += threads) {
             const int k = job % totals, block = job / totals;
             R own[B], run = 1;
@@ -542,52 +666,60 @@ template <class M> struct cell_chunk_rester {
             }
         }
         cell_barrier();
-        if constexpr (by_number) {
-            make_pairs();
-            cell_barrier();
-        }
     }
 
-    __device__ void make_pairs()
+    // Of one gate a row, by the threads of the rows, each with its own; others of their warps have 1. A
+    // barrier is behind it.
+    __device__ __forceinline__ void make_pairs(R own)
     {
-        for (int s = cell_thread(); s < C; s += threads) {
-            const int block = s / B;
-            R own[B], run = 1, start_run = window_before(s, 0), end_run = suf()[s];
-            CELL_UNROLL
-            for (int i = 0; i < B; i++)
-                own[i] = gate()[block * B + i];
+        const int t = cell_thread(), lane = cell_lane(), place = lane % B;
+        if (t < (C + 31) / 32 * 32) {
+            R run = 1, behind = 1;
             CELL_UNROLL
             for (int i = 0; i < B; i++) {
-                run = i <= s % B ? (R)1 : run * own[i];
-                pairs()[(block * B + i) * (B + 1) + s % B] = run;
+                const R before_it = cell_shfl(own, (lane - i) & 31), after = cell_shfl(own, (lane + i) & 31);
+                if (t < C) // what is behind t is not seen, but is read
+                    pairs()[t * (B + 1) + ((place - i) & (B - 1))] = run;
+                if (i <= place)
+                    run *= before_it;
+                if (i > 0 && place + i < B)
+                    behind *= after;
             }
+            if (t < C) {
+                gate()[t] = own;
+                pre()[t] = run;
+                suf()[t] = behind;
+                if (place == B - 1)
+                    tot()[t / B] = run;
+            }
+        }
+        cell_barrier();
+        make_ends();
+        cell_barrier();
+    }
+
+    __device__ __forceinline__ void make_ends()
+    {
+        const int s = cell_thread(), block = s / B;
+        if (s < C) {
+            R start_run = window_before(s, 0), end_run = suf()[s];
             for (int b = 0; b < block; b++)
-                start_run *= tot()[b];
+                start_run *= (R)tot()[b];
             for (int b = block + 1; b < blocks; b++)
-                end_run *= tot()[b];
+                end_run *= (R)tot()[b];
             start_window()[s] = start_run;
             end_window()[s] = end_run;
             if (s == C - 1)
-                start_window()[C] = start_run * own[B - 1];
-        }
-        for (int n = cell_thread(); n < blocks * blocks; n += threads) {
+                start_window()[C] = start_run * (R)gate()[s];
+        } else if (s < C + blocks * blocks) {
+            const int n = s - C;
             R run = 1;
             for (int b = n % blocks + 1; b < n / blocks; b++)
-                run *= tot()[b];
+                run *= (R)tot()[b];
             between()[n] = run;
         }
     }
 
-    // The window of f from s to t where a row has one gate; t sees s.
-    __device__ __forceinline__ R seen(int f, int t, int s) const
-    {
-        if constexpr (by_number) {
-            if (s / B == t / B)
-                return pairs()[(before(f) ? lead(t) - 1 : t) * (B + 1) + s % B];
-            return front_window(t, 0, before(f)) * (R)between()[t / B * blocks + s / B] * (R)suf()[s];
-        }
-        return 1;
-    }
     __device__ __forceinline__ R from_start(int f, int t) const
     {
         return by_number ? (R)start_window()[before(f) ? lead(t) : t + 1] : (R)1;
@@ -597,31 +729,39 @@ template <class M> struct cell_chunk_rester {
         return by_number ? (R)end_window()[s] : (R)1;
     }
 
+    // Number i: of readers, of columns and of z.
+    __device__ __forceinline__ R load_number(int i, int t) const
+    {
+        if (i < readers)
+            return cell_chunk_number<M>(reader(i).number, rows, t);
+        if (i < readers + additions)
+            return cell_chunk_number<M>(x.addition[i - readers].column.number, rows, t);
+        const int n = i - readers - additions;
+        return given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
+    }
     __device__ void load_numbers()
     {
-        for (int t = cell_thread(); t < C; t += threads) {
-            CELL_UNROLL_BY(1)
-            for (int f = 0; f < readers; f++)
-                reader_number(f)[t] = cell_chunk_number<M>(reader(f).number, rows, t);
-            CELL_UNROLL_BY(1)
-            for (int n = 0; n < additions; n++) {
-                column_number(n)[t] = cell_chunk_number<M>(x.addition[n].column.number, rows, t);
-                known_number(n)[t] =
-                    given(n) ? cell_chunk_number<M>(x.addition[n].known.number, rows, t) : (R)0;
-            }
-        }
+        R own = 1;
+        if constexpr (by_number)
+            if (cell_thread() < rows.valid)
+                own = cell_rows_load<M>(x.decay, rows.first + cell_thread(), 0);
+        CELL_UNROLL_BY(1)
+        for (int job = cell_thread(); job < (readers + 2 * additions) * C; job += threads)
+            number(job / C)[job % C] = load_number(job / C, job % C);
         for (int n = cell_thread(); n < at_gates - at_sums; n += threads)
             reals[at_sums + n] = 0;
         if constexpr (by_number) {
             for (int n = cell_thread(); n < at_values - at_inner; n += threads)
                 reals[at_inner + n] = 0;
-            make_windows(0);
+            make_pairs(own);
         }
     }
 
     // The number that is left out of d_n as it is fetched.
     __device__ __forceinline__ R added_number(int n, int s) const
     {
+        if constexpr (additions == corrections)
+            return 1;
         return n < corrections ? (R)1 : (R)known_number(n)[s];
     }
 
@@ -709,17 +849,11 @@ template <class M> struct cell_chunk_rester {
             else
                 cell_put((Store *)p, v, adds);
         }
-        // Two neighbours, where they go together; k is even.
-        __device__ __forceinline__ void pair(int t, int k, R a, R b) const
+        // Of a row two neighbours, where they go together; k is even.
+        template <class T> __device__ __forceinline__ static void pair(T *to, R a, R b)
         {
-            if (t >= lines || k >= left)
-                return;
-            unsigned char *const line = at + t * row;
             const R both[2] = { a, b };
-            if (real)
-                cell_store_vec<2>((R *)line + k, both);
-            else
-                cell_store_vec<2>((Store *)line + k, both);
+            cell_store_vec<2>(to, both);
         }
         // The lane's N elements where neighbours do not; place(n, t, k): where element n is. A loop:
         // code that few calls need would stand between what the others run, and a block fetches that
@@ -735,10 +869,29 @@ template <class M> struct cell_chunk_rester {
             }
         }
     };
+    // T is what the rows have, and neighbours go together.
+    template <class T, class Tile>
+    __device__ __forceinline__ static void put_pairs(const writer &out, Tile &sum)
+    {
+        const int k = Tile::column(0) + cell_lane() % 4 * 2;
+        CELL_UNROLL
+        for (int n = 0; n < Tile::down * 2; n++) {
+            const int i = n / 2, t = Tile::block(i) * B + cell_lane() / 4 + n % 2 * 8;
+            const int left = Tile::there(i, 0) && t < out.lines ? out.left - k : 0;
+            T *const to = (T *)(out.at + t * out.row) + k;
+            CELL_UNROLL
+            for (int j = 0; j < Tile::along; j++)
+                if (j * 8 < left && Tile::there(i, j))
+                    writer::pair(to + j * 8, sum.x[i][j][n % 2 * 2], sum.x[i][j][n % 2 * 2 + 1]);
+        }
+    }
     template <class Tile> __device__ __forceinline__ static void put_tile(const writer &out, Tile &sum)
     {
         if (out.two) {
-            sum.pairs([&](int t, int k, R &a, R &b) { out.pair(t, k, a, b); });
+            if (cell_same<Store, R> || out.real)
+                put_pairs<R>(out, sum);
+            else
+                put_pairs<Store>(out, sum);
             return;
         }
         R all[Tile::down * Tile::along * 4];
@@ -762,8 +915,8 @@ template <class M> struct cell_chunk_rester {
                  to.element * size,
                  to.real,
                  to.adds,
-                 to.element == 1 && !to.adds && there % 2 == 0 && row % (2 * size) == 0 &&
-                     (uintptr_t)at % (unsigned)(2 * size) == 0,
+                 to.element == 1 && !to.adds && !(there & 1) && !(row & (2 * size - 1)) &&
+                     !((uintptr_t)at & (unsigned)(2 * size - 1)),
                  !to.at ? 0 : (int)(left < C ? left : C),
                  (int)(there < most ? there : most) };
     }
@@ -826,6 +979,12 @@ template <class M> struct cell_chunk_rester {
 
     // ---- dA ----
 
+    // Blocks of 16 x 16 in which a row may see an addition. Others are neither made nor read.
+    __device__ __forceinline__ static constexpr bool below(int row_block, int block)
+    {
+        return block <= row_block;
+    }
+
     // With its windows and the numbers of f, c_n and d_n; by key that of d_n only.
     __device__ void make_scores(int f, int n)
     {
@@ -834,19 +993,24 @@ template <class M> struct cell_chunk_rester {
         CELL_UNROLL_BY(1)
         for (int64_t v0 = 0; v0 < x.values; v0 += V) {
             need_rows(f, n, v0);
-            sum.add(cotangent(f), added(n).across(), 0, V);
+            sum.add(cotangent(f), added(n).across(), 0, V, [](int, int) { return true; }, below);
         }
         const bool of_reader = reader_result(f).number.at, of_column = g.column[n].number.at;
         if (!by_key && (by_number || of_reader || of_column))
             take_scores(sum, f, n, of_reader, of_column);
         else
-            sum.each([&](int t, int s, R &v) {
-                R by = added_number(n, s);
+            sum.pairs(below, [&](int t, int s, R &a, R &b) {
+                R by = 1;
                 if constexpr (!by_key)
-                    by *= (R)reader_number(f)[t] * (R)column_number(n)[s];
-                v = sees(f, t, s) ? v * by : (R)0;
+                    by = (R)reader_number(f)[t];
+                a = sees(f, t, s) ? a * (by * added_number(n, s) * score_number(n, s)) : (R)0;
+                b = sees(f, t, s + 1) ? b * (by * added_number(n, s + 1) * score_number(n, s + 1)) : (R)0;
             });
-        sum.store(scores(f, n));
+        sum.store(scores(f, n), below);
+    }
+    __device__ __forceinline__ R score_number(int n, int s) const
+    {
+        return by_key ? (R)1 : (R)column_number(n)[s];
     }
 
     // Where a row has one gate or none: the same, and what the windows and the numbers have of it. The
@@ -861,81 +1025,144 @@ template <class M> struct cell_chunk_rester {
                 fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys);
                 fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys);
             });
-            raw.add(reader_part(f), column_part(n).across(), 0, K);
+            raw.add(reader_part(f), column_part(n).across(), 0, K, [](int, int) { return true; }, below);
         }
         cell_barrier(); // another reader's row is another thread's
         if (square::there(0, 0))
-            take_block(dA, raw, f, n);
-        if (of_reader)
-            raw.row_sums(reader_sums(f), [&](int, int s, R v) { return v * (R)column_number(n)[s]; });
-        if (of_column)
-            raw.block_sums([&](int t, int, R v) { return v * (R)reader_number(f)[t]; },
-                           [&](int block, int s, R v) {
-                               const R had = column_sums(n)[block * C + s];
-                               column_sums(n)[block * C + s] = had + v;
-                           });
+            take_block(dA, raw, f, n, of_reader, of_column);
     }
 
-    // The same for the warp's block of rows. dA becomes the score, raw what the numbers have of it.
-    __device__ __forceinline__ void take_block(square &dA, square &raw, int f, int n)
+    // Of a warp's block of rows, of which a lane has two, 8 apart.
+    struct row_terms {
+        R number[2], front[2]; // the reader's number, its window from the block's first row
+        R through[2];          // sums over an earlier block
+        R earlier[2];          // and over all of them, with the windows between
+        R own[2];              // and over the block itself
+        R column[square::along * 2]; // of each column sums over rows: with number and window of rows
+    };
+
+    // The same for the warp's block of rows. dA becomes the score.
+    __device__ __forceinline__ void take_block(square &dA, const square &raw, int f, int n, bool of_reader,
+                                               bool of_column)
     {
         static_assert(square::down == 1 && (blocks == 1 || square::along % 2 == 0),
                       "a warp has whole blocks");
-        const int block = square::block(0);
-        R from_earlier[2] = {}, pair_sum = 0;
+        const int block = square::block(0), first = block * B + cell_lane() / 4;
+        row_terms of = {};
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            of.number[h] = reader_number(f)[first + h * 8];
+            of.front[h] = by_number ? front_window(first + h * 8, 0, before(f)) : (R)1;
+        }
         CELL_UNROLL
         for (int j = 0; j < square::along; j++) {
-            if (!square::there(0, j))
-                continue;
             const int adds = square::column(j) / B;
-            R by_row[2] = {}, by_column[2] = {};
-            CELL_UNROLL
-            for (int r = 0; r < 4; r++) {
-                const int t = block * B + cell_mma_c_row(r), s = square::column(j) + cell_mma_c_column(r);
-                const R numbers = (R)reader_number(f)[t] * (R)column_number(n)[s];
-                R score = 0, made = 0, of_pair = 0; // of_pair: the derivative by a window within the block
-                const bool there = adds <= block && sees(f, t, s);
-                if (there) {
-                    const R v = dA.x[0][j][r] * added_number(n, s), window = seen(f, t, s);
-                    made = v * raw.x[0][j][r];
-                    score = v * numbers * window;
-                    if constexpr (by_number) {
-                        const R derivative = made * numbers;
-                        if (adds == block) {
-                            of_pair = derivative;
-                        } else {
-                            by_row[r / 2] += derivative * (R)suf()[s];
-                            by_column[r % 2] += derivative * front_window(t, 0, before(f));
-                        }
-                    }
-                    made *= window;
-                }
-                if constexpr (by_number)
-                    if (adds == block)
-                        put_pair(f, t, s, there, of_pair);
-                dA.x[0][j][r] = score;
-                raw.x[0][j][r] = made;
+            if (!square::there(0, j) || adds > block)
+                continue;
+            if (adds == block) {
+                take_own(of, dA.x[0][j], raw.x[0][j], j, f, n);
+                continue;
             }
-            if constexpr (by_number) {
-                if (adds >= block)
-                    continue;
-                const R gap = between()[block * blocks + adds];
-                put_later(block, square::column(j) + cell_lane() % 4 * 2, by_column, gap);
-                CELL_UNROLL
-                for (int h = 0; h < 2; h++) {
-                    from_earlier[h] += by_row[h] * gap;
-                    pair_sum += by_row[h] * front_window(block * B + cell_lane() / 4 + h * 8, 0, before(f));
-                }
-                if (j % 2) { // all of the block that adds
-                    pair_sum = cell_warp_sum(pair_sum);
-                    if (cell_lane() == 0)
-                        through(block, adds)[0] = (R)through(block, adds)[0] + pair_sum;
-                    pair_sum = 0;
-                }
-            }
+            const R gap = by_number ? (R)between()[block * blocks + adds] : (R)1;
+            take_earlier(of, dA.x[0][j], raw.x[0][j], j, n, gap);
+            if (j % 2)
+                end_block(of, block, adds, gap);
         }
-        if constexpr (by_number)
-            put_earlier(block, from_earlier, before(f));
+        if (by_number) {
+            const R by_row[2] = { of.earlier[0] * of.number[0], of.earlier[1] * of.number[1] };
+            put_earlier(block, by_row, before(f));
+        }
+        if (of_reader)
+            put_reader_sums(of, f);
+        if (by_number || of_column)
+            put_columns(of, block, n);
+    }
+    // Of additions of an earlier block all are seen, and the window is a product of a row's and a column's.
+    __device__ __forceinline__ void take_earlier(row_terms &of, R (&dA)[4], const R (&raw)[4], int j, int n,
+                                                 R gap)
+    {
+        const int s = square::column(j) + cell_lane() % 4 * 2;
+        R added_by[2], column[2];
+        CELL_UNROLL
+        for (int e = 0; e < 2; e++) {
+            added_by[e] = added_number(n, s + e);
+            column[e] = by_number ? (R)column_number(n)[s + e] * (R)suf()[s + e] : (R)column_number(n)[s + e];
+        }
+        CELL_UNROLL
+        for (int r = 0; r < 4; r++) {
+            const R v = dA[r] * added_by[r % 2], made = v * raw[r], by = of.number[r / 2] * of.front[r / 2];
+            of.through[r / 2] += made * column[r % 2];
+            of.column[j * 2 + r % 2] += made * by;
+            dA[r] = v * by * (column[r % 2] * gap);
+        }
+    }
+    // Behind the tiles of an earlier block.
+    __device__ __forceinline__ void end_block(row_terms &of, int block, int adds, R gap)
+    {
+        if (by_number) {
+            const R low = of.number[0] * of.front[0], high = of.number[1] * of.front[1];
+            const R sum = cell_warp_sum(of.through[0] * low + of.through[1] * high);
+            if (cell_lane() == 0)
+                through(block, adds)[0] = (R)through(block, adds)[0] + sum;
+        }
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            of.earlier[h] += of.through[h] * gap;
+            of.through[h] = 0;
+        }
+    }
+    __device__ __forceinline__ void take_own(row_terms &of, R (&dA)[4], const R (&raw)[4], int j, int f,
+                                             int n)
+    {
+        const int first = square::block(0) * B + cell_lane() / 4,
+                  column = square::column(j) + cell_lane() % 4 * 2;
+        CELL_UNROLL
+        for (int r = 0; r < 4; r++) {
+            const int t = first + r / 2 * 8, s = column + r % 2;
+            const bool there = sees(f, t, s);
+            const R number_of = column_number(n)[s], numbers = of.number[r / 2] * number_of;
+            const R v = dA[r] * added_number(n, s);
+            R made = there ? v * raw[r] : (R)0, window = 1;
+            if constexpr (by_number) {
+                const int row = before(f) ? lead(t) - 1 : t;
+                window = pairs()[(row < 0 ? 0 : row) * (B + 1) + s % B];
+                put_pair(f, t, s, there, made * numbers);
+                window = there ? window : (R)0;
+                made *= window;
+            }
+            of.own[r / 2] += made * number_of;
+            of.column[j * 2 + r % 2] += made * of.number[r / 2];
+            dA[r] = there ? v * numbers * window : (R)0;
+        }
+    }
+    __device__ __forceinline__ void put_reader_sums(const row_terms &of, int f)
+    {
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            R sum = of.own[h] + of.earlier[h] * of.front[h];
+            sum += cell_shfl_xor(sum, 1);
+            sum += cell_shfl_xor(sum, 2);
+            const cell_smem<R> to = reader_sums(f) + (cell_warp() / square::row_warps * C +
+                                                      square::block(0) * B + cell_lane() / 4 + h * 8);
+            if (cell_lane() % 4 == 0)
+                to[0] = (R)to[0] + sum;
+        }
+    }
+    __device__ __forceinline__ void put_columns(row_terms &of, int block, int n)
+    {
+        square::column_sums(of.column, [&](int j, int e, R sum) {
+            const int s = square::column(j) + cell_lane() % 4 * 2 + e, adds = s / B;
+            if (adds > block || s >= C)
+                return;
+            if (by_number && adds < block) {
+                sum *= (R)between()[block * blocks + adds];
+                const cell_smem<R> to = later() + (block * C + s);
+                to[0] = (R)to[0] + sum * (R)column_number(n)[s];
+                sum *= (R)suf()[s];
+            }
+            const cell_smem<R> to = column_sums(n) + (block * C + s);
+            to[0] = (R)to[0] + sum;
+        });
     }
     // Those of an update end before it.
     __device__ __forceinline__ void put_pair(int f, int t, int s, bool there, R derivative)
@@ -948,19 +1175,6 @@ template <class M> struct cell_chunk_rester {
             return;
         const cell_smem<R> to = inner() + ((before(f) ? lead(t) - 1 : t) * (B + 1) + s % B);
         to[0] = (R)to[0] + derivative;
-    }
-    // Two neighbours' sums over the block's rows.
-    __device__ __forceinline__ void put_later(int block, int s, const R (&by_column)[2], R gap)
-    {
-        CELL_UNROLL
-        for (int e = 0; e < 2; e++) {
-            R sum = by_column[e];
-            sum += cell_shfl_xor(sum, 4);
-            sum += cell_shfl_xor(sum, 8);
-            sum += cell_shfl_xor(sum, 16);
-            if (cell_lane() < 4)
-                later()[block * C + s + e] = (R)later()[block * C + s + e] + sum * gap;
-        }
     }
     // What windows that end a row before have of a block's first row is not of its pre.
     __device__ __forceinline__ void put_earlier(int block, const R (&by_row)[2], bool before_it)

@@ -470,8 +470,8 @@ template <class M> struct cell_chunk_slab {
     __device__ __forceinline__ void put_vector(const cell_chunk_gradient &to, int i, const sums &gradient,
                                                cell_smem<R> number_sums)
     {
-        const typename Rest::writer out = rest.writes(to.vector, k0, rest.x.keys);
         const bool numbers = to.number.at;
+        tile scaled;
         CELL_UNROLL
         for (int h = 0; h < 2; h++) {
             const int t = row() + h * 8;
@@ -480,8 +480,7 @@ template <class M> struct cell_chunk_slab {
             CELL_UNROLL
             for (int j = 0; j < along; j++) {
                 const R a = gradient[j][h * 2], b = gradient[j][h * 2 + 1];
-                if (out.two)
-                    out.pair(t, key(j), a * by, b * by);
+                scaled.x[0][j][h * 2] = a * by, scaled.x[0][j][h * 2 + 1] = b * by;
                 if (numbers) {
                     R two[2];
                     cell_load_vec<2>(two, rest.reader_part(i).place(t, key(j)));
@@ -497,16 +496,7 @@ template <class M> struct cell_chunk_slab {
                 at[0] = (R)at[0] + sum;
             }
         }
-        if (out.two)
-            return;
-        R all[along * 4];
-        CELL_UNROLL
-        for (int n = 0; n < along * 4; n++)
-            all[n] = gradient[n / 4][n % 4] * (R)rest.number(i)[row() + n % 4 / 2 * 8];
-        out.each(all, [&](int n, int &t, int &k) {
-            t = row() + n % 4 / 2 * 8;
-            k = key(n / 4) + n % 2;
-        });
+        rest.put_tile(rest.writes(to.vector, k0, rest.x.keys), scaled);
     }
     __device__ __forceinline__ void put_gates()
     {

@@ -28,56 +28,127 @@ template <class T> __host__ __device__ constexpr int cell_chunk_pitch(int column
     return columns + 16 / (int)sizeof(T);
 }
 
-// Fragments: A of 16 rows and `depth` columns, B of `depth` rows and 8 columns. keep: elements of A, of which
-// is(row, column) is not so, become 0. make_b: B is from(k, column).
+// Fragments: A of 16 rows and `depth` columns, B of `depth` rows and 8 columns. lanes_a, lanes_b: what a lane
+// knows of a matrix from some row, or term, and column on; load_a and load_b take fragments by their distance
+// from there, so that the lane's part of addresses is made once. load_two: two neighbours of B, columns from
+// `column` and from column + 8 on. keep: elements of A, of which is(row, column) is not so, become 0. make_b:
+// B is from(k, column).
+
+// Where a lane knows no more than the matrix.
+#define CELL_CHUNK_LANES(T)                                                                                  \
+    template <bool Across>                                                                                   \
+    __device__ __forceinline__ static cell_chunk_matrix<T, Across> lanes_a(                                  \
+        const cell_chunk_matrix<T, Across> &m, int row, int k)                                               \
+    {                                                                                                        \
+        return {m.place(row, k), m.pitch};                                                                   \
+    }                                                                                                        \
+    template <bool Across>                                                                                   \
+    __device__ __forceinline__ static cell_chunk_matrix<T, Across> lanes_b(                                  \
+        const cell_chunk_matrix<T, Across> &m, int k, int column)                                            \
+    {                                                                                                        \
+        return {m.place(k, column), m.pitch};                                                                \
+    }                                                                                                        \
+    template <bool Across>                                                                                   \
+    __device__ __forceinline__ static void load_two(cell_chunk_fragments &one, cell_chunk_fragments &next,   \
+                                                    const cell_chunk_matrix<T, Across> &m, int k,            \
+                                                    int column)                                              \
+    {                                                                                                        \
+        one.load_b(m, k, column);                                                                            \
+        next.load_b(m, k, column + 8);                                                                       \
+    }
+
 template <class T> struct cell_chunk_fragments { // bf16, f16
     typedef float Sum;
     static constexpr int depth = 16;
     cell_mma_a<T> a;
     cell_mma_b<T> b;
-    template <bool Across>
-    __device__ __forceinline__ void load_a(const cell_chunk_matrix<T, Across> &m, int row, int k)
-    {
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+    template <bool Across> struct lanes { // of a matrix: an address in shared memory, bytes
+        uint32_t at;
+        int pitch;
+        __device__ __forceinline__ uint32_t place(int i, int j) const
+        {
+            return at + (uint32_t)((Across ? j * pitch + i : i * pitch + j) * (int)sizeof(T));
+        }
+    };
+    template <bool Across>
+    __device__ __forceinline__ static lanes<Across> lanes_at(const cell_chunk_matrix<T, Across> &m, int i,
+                                                             int j)
+    {
+        return {(uint32_t)__cvta_generic_to_shared(m.place(i, j)), m.pitch};
+    }
+    template <bool Across>
+    __device__ __forceinline__ static lanes<Across> lanes_a(const cell_chunk_matrix<T, Across> &m, int row,
+                                                            int k)
+    {
         const int lane = cell_lane(), inner = lane % 8, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
-        const T *const p =
-            Across ? m.place(row + low, k + high + inner) : m.place(row + low + inner, k + high);
-        const uint32_t address = (uint32_t)__cvta_generic_to_shared(p);
-        if (Across)
+        return Across ? lanes_at(m, row + low, k + high + inner) : lanes_at(m, row + low + inner, k + high);
+    }
+    template <bool Across>
+    __device__ __forceinline__ static lanes<Across> lanes_b(const cell_chunk_matrix<T, Across> &m, int k,
+                                                            int column)
+    {
+        const int lane = cell_lane(), inner = lane % 8, low = lane / 8 % 2 * 8, high = lane / 16 * 8;
+        return Across ? lanes_at(m, k + low, column + high + inner)
+                      : lanes_at(m, k + low + inner, column + high);
+    }
+    template <bool Trans>
+    __device__ __forceinline__ static void load_four(uint32_t &a, uint32_t &b, uint32_t &c, uint32_t &d,
+                                                     uint32_t from)
+    {
+        if (Trans)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(a.x[0]), "=r"(a.x[1]), "=r"(a.x[2]), "=r"(a.x[3])
-                         : "r"(address)
+                         : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                         : "r"(from)
                          : "memory");
         else
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(a.x[0]), "=r"(a.x[1]), "=r"(a.x[2]), "=r"(a.x[3])
-                         : "r"(address)
+                         : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                         : "r"(from)
                          : "memory");
-#else
-        cell_mma_load_a(a, m.place(row, k), Across ? 1 : m.pitch, Across ? m.pitch : 1);
-#endif
     }
     template <bool Across>
-    __device__ __forceinline__ void load_b(const cell_chunk_matrix<T, Across> &m, int k, int column)
+    __device__ __forceinline__ void load_a(const lanes<Across> &m, int row, int k)
     {
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-        const int lane = cell_lane(), inner = lane % 8, low = lane / 8 % 2 * 8;
-        const T *const p = Across ? m.place(k + low, column + inner) : m.place(k + low + inner, column);
-        const uint32_t address = (uint32_t)__cvta_generic_to_shared(p);
+        load_four<Across>(a.x[0], a.x[1], a.x[2], a.x[3], m.place(row, k));
+    }
+    template <bool Across>
+    __device__ __forceinline__ void load_b(const lanes<Across> &m, int k, int column)
+    {
+        const uint32_t from = m.place(k, column);
         if (Across)
             asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                          : "=r"(b.x[0]), "=r"(b.x[1])
-                         : "r"(address)
+                         : "r"(from)
                          : "memory");
         else
             asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                          : "=r"(b.x[0]), "=r"(b.x[1])
-                         : "r"(address)
+                         : "r"(from)
                          : "memory");
-#else
-        cell_mma_load_b(b, m.place(k, column), Across ? m.pitch : 1, Across ? 1 : m.pitch);
-#endif
     }
+    template <bool Across>
+    __device__ __forceinline__ static void load_two(cell_chunk_fragments &one, cell_chunk_fragments &next,
+                                                    const lanes<Across> &m, int k, int column)
+    {
+        load_four<!Across>(one.b.x[0], one.b.x[1], next.b.x[0], next.b.x[1], m.place(k, column));
+    }
+    template <bool Across>
+    __device__ __forceinline__ void load_a(const cell_chunk_matrix<T, Across> &m, int row, int k)
+    {
+        load_a(lanes_a(m, row, k), 0, 0);
+    }
+#else
+    CELL_CHUNK_LANES(T)
+    template <bool Across> void load_a(const cell_chunk_matrix<T, Across> &m, int row, int k)
+    {
+        cell_mma_load_a(a, m.place(row, k), Across ? 1 : m.pitch, Across ? m.pitch : 1);
+    }
+    template <bool Across> void load_b(const cell_chunk_matrix<T, Across> &m, int k, int column)
+    {
+        cell_mma_load_b(b, m.place(k, column), Across ? m.pitch : 1, Across ? 1 : m.pitch);
+    }
+#endif
     template <class From> __device__ __forceinline__ void make_b(From from, int k, int column)
     {
         CELL_UNROLL
@@ -113,6 +184,7 @@ template <> struct cell_chunk_fragments<float> {
     };
     A a;
     cell_mma_b<cell_tf32> hi, lo;
+    CELL_CHUNK_LANES(float)
     template <bool Across>
     __device__ __forceinline__ void load_a(const cell_chunk_matrix<float, Across> &m, int row, int k)
     {
@@ -164,6 +236,7 @@ template <> struct cell_chunk_fragments<float> {
 template <> struct cell_chunk_fragments<double> {
     typedef double Sum;
     static constexpr int depth = 4;
+    CELL_CHUNK_LANES(double)
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
     struct A {
         double x[2];
@@ -240,8 +313,11 @@ template <> struct cell_chunk_fragments<double> {
 #endif
 };
 
+#undef CELL_CHUNK_LANES
+
 // Rows x Columns sums, multiples of 16 and of 8. Warps share the rows, as far as there are 16 for each, then
-// the columns.
+// the columns. Warps of odd parts of the columns have the rows in the other order: a product of a triangle
+// gives warps of the last rows the most, and warps that are row_warps apart may share a scheduler.
 template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile {
     static constexpr int warps = Threads / 32, row_warps = Rows / 16 < warps ? Rows / 16 : warps,
                          column_warps = warps / row_warps;
@@ -249,10 +325,11 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
                          along = (Columns / 8 + column_warps - 1) / column_warps;
     Sum x[down][along][4];
 
-    __device__ __forceinline__ static int block(int i)
+    __device__ __forceinline__ static int block(int i) // of 16 rows
     {
-        return cell_warp() % row_warps + i * row_warps;
-    } // of 16 rows
+        const int own = cell_warp() % row_warps, part = cell_warp() / row_warps;
+        return (column_warps > 1 && part % 2 ? row_warps - 1 - own : own) + i * row_warps;
+    }
     __device__ __forceinline__ static int column(int j) { return (cell_warp() / row_warps * along + j) * 8; }
     __device__ __forceinline__ static bool there(int i, int j)
     {
@@ -273,20 +350,25 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             }
         }
     }
-    // two(row, column, Sum &, Sum &): of each pair of neighbours that the thread has.
-    template <class Two> __device__ __forceinline__ void pairs(Two two)
+    // two(row, column, Sum &, Sum &): of each pair of neighbours that the thread has, of blocks of 16 x 16
+    // that wants(row block, block of columns) says.
+    template <class Wants, class Two> __device__ __forceinline__ void pairs(Wants wants, Two two)
     {
         CELL_UNROLL
         for (int i = 0; i < down; i++) {
             CELL_UNROLL
             for (int j = 0; j < along; j++) {
-                if (!there(i, j))
+                if (!there(i, j) || !wants(block(i), column(j) / 16))
                     continue;
                 const int row = block(i) * 16 + cell_lane() / 4, first = column(j) + cell_lane() % 4 * 2;
                 two(row, first, x[i][j][0], x[i][j][1]);
                 two(row + 8, first, x[i][j][2], x[i][j][3]);
             }
         }
+    }
+    template <class Two> __device__ __forceinline__ void pairs(Two two)
+    {
+        pairs([](int, int) { return true; }, two);
     }
     // one(row, column, Sum &)
     template <class One> __device__ __forceinline__ void each(One one)
@@ -297,12 +379,17 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
         });
     }
     // += a b over `k` from begin to end, multiples of 16, in those blocks of 16 rows and 16 terms that
-    // uses(row block, block of terms) says; elsewhere a is zero. The tile's row 0 is the matrix's row -first.
-    template <class A, class B, class Uses>
-    __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, int first = 0)
+    // uses(row block, block of terms) says; elsewhere a is zero. Sums of those blocks of 16 rows and 16
+    // columns that wants(row block, block of columns) leaves out stay as they are. The tile's row 0 is the
+    // matrix's row -first.
+    template <class A, class B, class Uses, class Wants>
+    __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, Wants wants,
+                                        int first = 0)
     {
         typedef cell_chunk_fragments<typename A::element> F;
-        CELL_UNROLL_BY(1) // code is fetched slower than it runs
+        const auto from_a = F::lanes_a(a, block(0) * 16 - first, begin);
+        const auto from_b = F::lanes_b(b, begin, column(0));
+        CELL_UNROLL_BY(2) // not more: code is fetched slower than it runs
         for (int k16 = begin; k16 < end; k16 += 16) {
             bool used[down], any = false;
             CELL_UNROLL
@@ -314,38 +401,53 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
                 continue;
             CELL_UNROLL
             for (int k = 0; k < 16; k += F::depth) {
-                typename F::A left[down];
-                F f;
+                const int term = k16 - begin + k;
+                F left[down], right[along];
                 CELL_UNROLL
                 for (int i = 0; i < down; i++)
-                    if (used[i]) {
-                        f.load_a(a, block(i) * 16 - first, k16 + k);
-                        left[i] = f.a;
-                    }
+                    if (used[i])
+                        left[i].load_a(from_a, i * row_warps * 16, term);
                 CELL_UNROLL
-                for (int j = 0; j < along; j++) {
-                    if (!there(0, j))
+                for (int j = 0; j < along; j += 2) {
+                    if (!there(0, j) || !wants(block(0), column(j) / 16))
                         continue;
-                    f.load_b(b, k16 + k, column(j));
+                    const bool two = j + 1 < along && there(0, j + 1);
+                    if (two)
+                        F::load_two(right[j], right[j + (j + 1 < along)], from_b, term, j * 8);
+                    else
+                        right[j].load_b(from_b, term, j * 8);
                     CELL_UNROLL
-                    for (int i = 0; i < down; i++)
-                        if (used[i])
-                            f.multiply(x[i][j], left[i]);
+                    for (int n = j; n < along && n < j + 2; n++) {
+                        CELL_UNROLL
+                        for (int i = 0; i < down; i++)
+                            if (used[i] && (n == j || two))
+                                right[n].multiply(x[i][n], left[i].a);
+                    }
                 }
             }
         }
+    }
+    template <class A, class B, class Uses>
+    __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses)
+    {
+        add(a, b, begin, end, uses, [](int, int) { return true; });
     }
     template <class A, class B>
     __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end)
     {
         add(a, b, begin, end, [](int, int) { return true; });
     }
-    template <class T> __device__ __forceinline__ void store(const cell_chunk_matrix<T> &to)
+    template <class T, class Wants>
+    __device__ __forceinline__ void store(const cell_chunk_matrix<T> &to, Wants wants)
     {
-        pairs([&](int row, int first, Sum &a, Sum &b) {
+        pairs(wants, [&](int row, int first, Sum &a, Sum &b) {
             const Sum two[2] = {a, b};
             cell_store_vec<2>(to.place(row, first), two);
         });
+    }
+    template <class T> __device__ __forceinline__ void store(const cell_chunk_matrix<T> &to)
+    {
+        store(to, [](int, int) { return true; });
     }
     // to[part * Rows + row] += the sum over the thread's part of the columns of one(row, column, sum); there
     // are column_warps parts.
@@ -374,26 +476,41 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             }
         }
     }
-    // to(block of 16 rows, column, the sum of one(row, column, sum) over the block's rows), once for each.
-    template <class One, class To> __device__ __forceinline__ void block_sums(One one, To to)
+    // Sums over the rows of a block: v has of each tile and each of two neighbours what the lane's rows give;
+    // to(tile, which neighbour, sum) by the lane that has the sum, once for each. A step halves what a lane
+    // has to sum, as long as that is more than one.
+    template <class To> __device__ __forceinline__ static void column_sums(const Sum (&v)[along * 2], To to)
     {
+        constexpr int all = along <= 1 ? 2 : along <= 2 ? 4 : along <= 4 ? 8 : along <= 8 ? 16 : along * 2;
+        static_assert((all & (all - 1)) == 0, "halves");
+        Sum sum[all];
         CELL_UNROLL
-        for (int i = 0; i < down; i++) {
-            CELL_UNROLL
-            for (int j = 0; j < along; j++) {
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    const int row = block(i) * 16 + cell_lane() / 4, c = column(j) + cell_lane() % 4 * 2 + r;
-                    Sum sum =
-                        there(i, j) ? one(row, c, x[i][j][r]) + one(row + 8, c, x[i][j][2 + r]) : (Sum)0;
-                    sum += cell_shfl_xor(sum, 4);
-                    sum += cell_shfl_xor(sum, 8);
-                    sum += cell_shfl_xor(sum, 16);
-                    if (there(i, j) && cell_lane() < 4)
-                        to(block(i), c, sum);
-                }
+        for (int n = 0; n < all; n++)
+            sum[n] = n < along * 2 ? v[n < along * 2 ? n : 0] : (Sum)0;
+        int first = 0, count = all, leftover = 0;
+        CELL_UNROLL
+        for (int apart = 16; apart >= 4; apart /= 2) {
+            const bool upper = (cell_lane() & apart) != 0;
+            if (count == 1) {
+                sum[0] += cell_shfl_xor(sum[0], apart);
+                leftover |= apart;
+                continue;
             }
+            count /= 2;
+            CELL_UNROLL
+            for (int n = 0; n < all / 2; n++)
+                if (n < count) {
+                    const Sum away = upper ? sum[n] : sum[n + count];
+                    sum[n] = (upper ? sum[n + count] : sum[n]) + cell_shfl_xor(away, apart);
+                }
+            first += upper ? count : 0;
         }
+        if (cell_lane() & leftover)
+            return;
+        CELL_UNROLL
+        for (int n = 0; n < (all > 8 ? all / 8 : 1); n++)
+            if (first + n < along * 2)
+                to((first + n) / 2, (first + n) % 2, sum[n]);
     }
 };
 

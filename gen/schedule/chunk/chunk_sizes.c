@@ -113,7 +113,8 @@ static int64_t rest(const ChunkFacts *f)
         reals += 5 * C * line + B * K + (B + 1) * B * K + (B + 1) * K;
     else if (f->decays)
         reals += 5 * C + B + 1 + 2 * C * 17 + B * B + C * (across + B) + (B + 1) * (B + 1);
-    return carve(operands, 1) + carve(parts, f->part) + carve(reals, f->real);
+    int64_t lines = 2 * (readers + additions) + 2 + f->corrections * (f->part == f->real ? 1 : 2);
+    return carve(operands, 1) + carve(lines, 24) + carve(parts, f->part) + carve(reals, f->real);
 }
 
 static int64_t join(const ChunkFacts *f)
