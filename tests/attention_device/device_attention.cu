@@ -204,6 +204,7 @@ struct Case {
     int parts = 1; // of forward
     bool paged = false; // keys of the call lie in pages
     bool huge = false; // scores of 1e4 and of -inf
+    bool rising = false; // scores that grow from key to key, by more than 2^8 from one tile to the next
     bool by_log = false; // the sum's logarithm has a cotangent
     unsigned wanted = 7; // gradients: 1: of queries, 2: of keys, 4: of values
 };
@@ -304,7 +305,9 @@ template <class M> class Run
             x.v[s] = drawn(random, x.v[s].size(), 1);
             x.column[s] = drawn(random, x.column[s].size(), 1);
             for (double &e : x.column[s])
-                if (c.huge)
+                if (c.rising)
+                    e += 0.2 * (double)(&e - x.column[s].data());
+                else if (c.huge)
                     e = random.integer(0, 2) == 0 ? -INFINITY : random.integer(0, 1) ? 1e4 : -1e4;
         }
         x.slope = drawn(random, x.slope.size(), 0.1);
@@ -640,6 +643,9 @@ template <class S, class R, int Members> static void test_type(const char *type)
         c = { { 1, 1, 70, 16, 32, 0, 0, 70, 40, 0.3, 2 } };
         c.huge = true;
         run<M>(type, "scores of 1e4 and of -inf", c);
+        c = { { 1, 1, 150, 16, 32, 0, 0, 150, 150, 0.3, 2 } };
+        c.rising = true;
+        run<M>(type, "scores that grow from tile to tile", c);
     }
     if constexpr (Members & 4) {
         typedef Member<S, R, 32, 16, 3, CAUSAL | DOCUMENTS | TABLE | SINK, memory> M;
