@@ -259,8 +259,8 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 
 /* ---- formats ---- */
 
-/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %llu, %c and %%: these are printed here, without
- * the machinery that vsnprintf sets up for every call. */
+/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %u, %lld, %llu, %c and %%: these are printed here,
+ * without the machinery that vsnprintf sets up for every call. */
 typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
 
 static void put_bytes(Printed *p, const char *s, size_t bytes)
@@ -284,6 +284,11 @@ static char *digits_before(char *end, unsigned long long v, bool minus)
     return end;
 }
 
+static unsigned long long magnitude(long long v)
+{
+    return v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v;
+}
+
 static void put_number(Printed *p, unsigned long long v, bool minus)
 {
     char digits[DIGITS], *end = digits + DIGITS, *s = digits_before(end, v, minus);
@@ -292,7 +297,7 @@ static void put_number(Printed *p, unsigned long long v, bool minus)
 
 static void put_int(Printed *p, long long v)
 {
-    put_number(p, v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v, v < 0);
+    put_number(p, magnitude(v), v < 0);
 }
 
 /* False where the format holds something else. */
@@ -511,8 +516,7 @@ void buf_text(Buf *b, const char *s)
 
 void buf_int(Buf *b, long long v)
 {
-    char digits[DIGITS], *end = digits + DIGITS;
-    char *s = digits_before(end, v < 0 ? 0ull - (unsigned long long)v : (unsigned long long)v, v < 0);
+    char digits[DIGITS], *end = digits + DIGITS, *s = digits_before(end, magnitude(v), v < 0);
     buf_bytes(b, s, (size_t)(end - s));
 }
 

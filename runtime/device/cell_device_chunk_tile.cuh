@@ -380,8 +380,10 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
     }
     // += a b over `k` from begin to end, multiples of 16, in those blocks of 16 rows and 16 terms that
     // uses(row block, block of terms) says; elsewhere a is zero. Sums of those blocks of 16 rows and 16
-    // columns that wants(row block, block of columns) leaves out stay as they are. The tile's row 0 is the
-    // matrix's row -first.
+    // columns that wants(row block, block of columns) leaves out stay as they are; it is asked once for the
+    // rows of a warp and two neighbours of 8 columns, so a warp has one row block where it leaves some out (at
+    // least Rows / 16 warps) and an even number of columns of 8, or one. The tile's row 0 is the matrix's row
+    // -first.
     template <class A, class B, class Uses, class Wants>
     __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, Wants wants,
                                         int first = 0)

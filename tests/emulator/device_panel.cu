@@ -50,25 +50,25 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = 1
 // block, how many blocks share one, rows at once. With -DFEW the program has the first ones only, one of each
 // way to hold weights and to share a product, at small sizes: run.sh instruments these, which takes three
 // times as long.
-#define FIRST_KINDS(KIND)                                                                                     \
-    KIND("1 of 4", k_panel_1_4, cell_bf16, 1, 4, 8, 1, 16)                                                    \
-    KIND("4 of 1, split by 4", k_panel_split_4, cell_bf16, 4, 1, 8, 4, 16)                                    \
-    KIND("1 of 4, units split by 2", k_panel_slices, cell_bf16, 1, 4, 8, 2, 16)                               \
-    KIND("1 of 1, 32 rows at once", k_panel_32_1_1, cell_bf16, 1, 1, 16, 1, 32)                               \
+#define FIRST_KINDS(KIND)                                                                                    \
+    KIND("1 of 4", k_panel_1_4, cell_bf16, 1, 4, 8, 1, 16)                                                   \
+    KIND("4 of 1, split by 4", k_panel_split_4, cell_bf16, 4, 1, 8, 4, 16)                                   \
+    KIND("1 of 4, units split by 2", k_panel_slices, cell_bf16, 1, 4, 8, 2, 16)                              \
+    KIND("1 of 1, 32 rows at once", k_panel_32_1_1, cell_bf16, 1, 1, 16, 1, 32)                              \
     KIND("1 of 4 in f32", k_panel_f32_1_4, float, 1, 4, 8, 1, 16)
-#define OTHER_KINDS(KIND)                                                                                     \
-    KIND("1 of 1", k_panel_1_1, cell_bf16, 1, 1, 8, 1, 16)                                                    \
-    KIND("4 of 1", k_panel_4_1, cell_bf16, 4, 1, 8, 1, 16)                                                    \
-    KIND("3 of 3", k_panel_3_3_wide, cell_bf16, 3, 3, 16, 1, 16)                                              \
-    KIND("1 of 1, 32 units", k_panel_1_1_widest, cell_bf16, 1, 1, 32, 1, 16)                                  \
-    KIND("3 of 3, split by 3", k_panel_split_3, cell_bf16, 3, 3, 8, 3, 16)                                    \
-    KIND("4 of 2, split by 2", k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2, 16)                              \
-    KIND("2 of 1, units split by 3", k_panel_slices_3, cell_bf16, 2, 1, 8, 3, 16)                             \
-    KIND("3 of 3, 32 rows at once", k_panel_32_3_3, cell_bf16, 3, 3, 8, 1, 32)                                \
-    KIND("4 of 1, split by 4, 32 rows at once", k_panel_32_split_4, cell_bf16, 4, 1, 16, 4, 32)               \
-    KIND("1 of 4, units split by 2, 32 rows at once", k_panel_32_slices, cell_bf16, 1, 4, 8, 2, 32)           \
-    KIND("1 of 4 in f32, units split by 2", k_panel_f32_slices, float, 1, 4, 8, 2, 16)                        \
-    KIND("4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, float, 4, 1, 8, 2, 16)                        \
+#define OTHER_KINDS(KIND)                                                                                    \
+    KIND("1 of 1", k_panel_1_1, cell_bf16, 1, 1, 8, 1, 16)                                                   \
+    KIND("4 of 1", k_panel_4_1, cell_bf16, 4, 1, 8, 1, 16)                                                   \
+    KIND("3 of 3", k_panel_3_3_wide, cell_bf16, 3, 3, 16, 1, 16)                                             \
+    KIND("1 of 1, 32 units", k_panel_1_1_widest, cell_bf16, 1, 1, 32, 1, 16)                                 \
+    KIND("3 of 3, split by 3", k_panel_split_3, cell_bf16, 3, 3, 8, 3, 16)                                   \
+    KIND("4 of 2, split by 2", k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2, 16)                             \
+    KIND("2 of 1, units split by 3", k_panel_slices_3, cell_bf16, 2, 1, 8, 3, 16)                            \
+    KIND("3 of 3, 32 rows at once", k_panel_32_3_3, cell_bf16, 3, 3, 8, 1, 32)                               \
+    KIND("4 of 1, split by 4, 32 rows at once", k_panel_32_split_4, cell_bf16, 4, 1, 16, 4, 32)              \
+    KIND("1 of 4, units split by 2, 32 rows at once", k_panel_32_slices, cell_bf16, 1, 4, 8, 2, 32)          \
+    KIND("1 of 4 in f32, units split by 2", k_panel_f32_slices, float, 1, 4, 8, 2, 16)                       \
+    KIND("4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, float, 4, 1, 8, 2, 16)                       \
     KIND("3 of 3 in f32", k_panel_f32_3_3, float, 3, 3, 8, 1, 16)
 #ifdef FEW
 #define KINDS(KIND) FIRST_KINDS(KIND)
@@ -76,11 +76,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = 1
 #define KINDS(KIND) FIRST_KINDS(KIND) OTHER_KINDS(KIND)
 #endif
 
-#define PANEL(what, kernel, type, inner, outer, own, split, at_once)                                          \
-    extern "C" __global__ void __launch_bounds__(256)                                                         \
-        kernel([[maybe_unused]] const __grid_constant__ cell_kernel_args args)                                \
-    {                                                                                                         \
-        recurrence<type, inner, outer, own, split, at_once>(args);                                            \
+#define PANEL(what, kernel, type, inner, outer, own, split, at_once)                                         \
+    extern "C" __global__ void __launch_bounds__(256)                                                        \
+        kernel([[maybe_unused]] const __grid_constant__ cell_kernel_args args)                               \
+    {                                                                                                        \
+        recurrence<type, inner, outer, own, split, at_once>(args);                                           \
     }
 KINDS(PANEL)
 #ifndef FEW
@@ -164,7 +164,7 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     }
 }
 
-#define ROW(what, kernel, type, inner, outer, own, split, at_once)                                            \
+#define ROW(what, kernel, type, inner, outer, own, split, at_once)                                           \
     { what, kernel, try_one<type>, inner, outer, own, split, at_once },
 
 int main()
@@ -190,12 +190,13 @@ int main()
         for (auto &size : sizes)
             for (int way = 0; way < 3; way++)
                 if ((kind.split == 1 || has_clusters()) && takes(way, size.batch, size.units))
-                    kind.try_it(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
-                                size.steps, way == 1, way == 2, kind.at_once);
+                    kind.try_it(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch,
+                                size.units, size.steps, way == 1, way == 2, kind.at_once);
 #ifndef FEW
     // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
     for (int units : {1060, 1062})
-        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, is_on_gpu() ? 2 : 1, false, true, 16);
+        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, is_on_gpu() ? 2 : 1,
+                           false, true, 16);
 #endif
     return report();
 }

@@ -47,7 +47,8 @@ fi
 
 bash "$here/build.sh" lib "$out" || { failed=1; finish; }
 
-# PROGRAM SOURCE LEVEL SANITIZE OPTIONS...: builds a test, if it is not there or something is newer, and runs it.
+# PROGRAM SOURCE LEVEL SANITIZE OPTIONS...: builds a test, if it is not there or something is newer, and runs
+# it.
 build_and_run() {
     local name=$1 source=$2 level=$3 flags objects=$out/cell_emu.o libs=
     local program=$out/$name inputs="$here $root/runtime $build/libcell.a"
@@ -58,7 +59,8 @@ build_and_run() {
     # shellcheck disable=SC2086
     if [[ ! -e $program || -n $(find $inputs -newer "$program" -type f 2>/dev/null) ]]; then
         flags="$(EMU_SANITIZE=$4 bash "$here/build.sh" flags) -Werror"
-        if ! $CXX ${flags/-O0/$level} "${@:5}" -x c++ "$source" -x none $objects $libs -lpthread -o "$program"; then
+        if ! $CXX ${flags/-O0/$level} "${@:5}" -x c++ "$source" -x none $objects $libs -lpthread \
+            -o "$program"; then
             failed=$((failed + 1))
             return
         fi
@@ -75,7 +77,11 @@ for source in "$here"/device_*.cu "$here"/test_*.cc; do
         build_and_run ${name}_few "$source" -O1 1 -DFEW
         ;;
     test_backend)
-        if [[ -e $build/libcell.a ]]; then build_and_run $name "$source" -O0 1; else skipped=$((skipped + 1)); fi
+        if [[ -e $build/libcell.a ]]; then
+            build_and_run $name "$source" -O0 1
+        else
+            skipped=$((skipped + 1))
+        fi
         ;;
     *) build_and_run "$name" "$source" -O0 1 ;;
     esac

@@ -53,7 +53,8 @@ static void check_strings(void)
     CHECK(strlen(intern_f(c, "%1000d", 1)) == 1000);
     CHECK(intern_n(c, "a\0b", 3) != intern(c, "a"));
     CHECK(strcmp(intern_f(c, "%d %d%%%c%.*s|%s", INT_MIN, INT_MAX, 'x', 2, "abc", ""), "-2147483648 2147483647%xab|") == 0);
-    CHECK(strcmp(intern_f(c, "%lld %llu", LLONG_MIN, ULLONG_MAX), "-9223372036854775808 18446744073709551615") == 0);
+    CHECK(strcmp(intern_f(c, "%lld %llu", LLONG_MIN, ULLONG_MAX),
+                 "-9223372036854775808 18446744073709551615") == 0);
     CHECK(strcmp(intern_f(c, "%s %5.1f %d", "a", 2.25, 7), "a   2.2 7") == 0);
     CHECK(strlen(intern_f(c, "%s%s", intern_f(c, "%600s", ""), intern_f(c, "%511s", ""))) == 1111);
     const char *first = intern(c, "n0");
