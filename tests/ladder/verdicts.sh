@@ -2,7 +2,8 @@
 # under a hash of all that it follows from: the emitted texts, the sizes, the objects that every program is
 # linked with, the headers that kernels are compiled with, compilers and their flags, libraries, the
 # processor, and these scripts. Only what passed is kept. In: VERDICTS, a folder, or off; without it
-# ${XDG_CACHE_HOME:-~/.cache}/cellc/verdicts, and off where FULL is set.
+# ${XDG_CACHE_HOME:-~/.cache}/cellc/verdicts, and off where FULL is set: with both, a run of everything that was stopped
+# goes on where it was.
 # shellcheck shell=bash
 
 # DIR, the common directory of an emulation: sets VERDICTS_AT, the folder, and VERDICTS_COMMON, the hash of
@@ -11,7 +12,7 @@
 open_verdicts() {
     local common=$1 digit='[0-9a-f]' rest home=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
     export VERDICTS_AT= VERDICTS_COMMON=
-    [[ ${VERDICTS:-} != off && -z ${FULL:-}${EMU_REPORT:-} ]] || return 0
+    [[ ${VERDICTS:-${FULL:+off}} != off && -z ${EMU_REPORT:-} ]] || return 0
     [[ -n ${VERDICTS:-}$home ]] && command -v sha256sum >/dev/null || return 0
     VERDICTS_AT=${VERDICTS:-$home/cellc/verdicts}
     mkdir -p "$VERDICTS_AT" 2>/dev/null && [[ -w $VERDICTS_AT ]] || { VERDICTS_AT=; return 0; }
@@ -43,7 +44,7 @@ say_common() {
         [[ ! -e $file ]] || stat -c '%n %s %Y' "$file"
     done
     grep -m 1 'model name' /proc/cpuinfo 2>/dev/null || uname -mr
-    env | grep -E '^(CELL_|LADDER_|ASAN_|UBSAN_|EMU_SANITIZE|LIMIT|OMP_|OPENBLAS_)' | LC_ALL=C sort
+    env | grep -E '^(CELL_|LADDER_|ASAN_|UBSAN_|EMU_SANITIZE|FULL=|LIMIT|OMP_|OPENBLAS_)' | LC_ALL=C sort
     say_objects "$common"/libladder.a "$common"/cell_emu*.o "$RUNTIME"
     (cd "$root" && sha256sum runtime/*.h runtime/cpu/*.h runtime/device/* tests/emulator/cell_emu*.h \
         tests/emulator/build.sh ladder/*.h tests/ladder/{emulated,one,verdicts}.sh)

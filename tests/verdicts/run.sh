@@ -1,8 +1,8 @@
 #!/bin/bash
 # The cache of the ladder's verdicts (tests/ladder/verdicts.sh), in a copy of what it is made from: a verdict
 # is taken from it while nothing has changed; a fault planted in an emitted text, the emulator, the device
-# library, the runtime or the ladder is seen each time, and gone with the fault; FULL and VERDICTS=off take
-# nothing from it; of a folder that has other files only verdicts are removed with age. In: BUILD, CELLC, CC,
+# library, the runtime or the ladder is seen each time, and gone with the fault; VERDICTS=off, and FULL without a
+# folder, take nothing from it, and FULL with one nothing that was made without FULL; of a folder that has other files only verdicts are removed with age. In: BUILD, CELLC, CC,
 # CXX, SAN. The last line is the sum.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -89,6 +89,10 @@ fi
 comes_to kept "the second time"
 comes_to passed "VERDICTS=off" VERDICTS=off
 comes_to passed "FULL=1" FULL=1
+comes_to kept "FULL=1, the second time" FULL=1
+for time in first second; do
+    comes_to passed "FULL=1 without a folder, the $time time" FULL=1 VERDICTS= XDG_CACHE_HOME="$work/home"
+done
 comes_to passed "another seed of the emulator" CELL_EMU_SEED=3
 echo "layernorm layernorm 2,3,9 3,5,71" >"$out/list"
 comes_to passed "another size"
