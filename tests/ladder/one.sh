@@ -129,7 +129,7 @@ kept=
 if [[ -n ${VERDICTS_COMMON:-} && $BACKEND == emulated && -z ${AS:-}${COMPILE:-} ]]; then
     # shellcheck source=tests/ladder/verdicts.sh
     source "$here/verdicts.sh"
-    kept=$(verdict_file "$dir" "$cell $sizes $level $reference ${LADDER_DECIDED:-1}")
+    kept=$(verdict_file "$dir" "$cell $sizes $level $reference ${LADDER_DECIDED:-1} ${EMU_SANITIZE:-1}")
     if [[ -s $kept ]]; then
         touch -c "$kept"
         echo "$name: from the cache: $(<"$kept")"

@@ -5,8 +5,8 @@
 # Those that cpu_takes names have kernels for the CPU beside. What does not compile is reported, and the exit
 # code is 1.
 # With COVER=1, and without ONLY, only those that cover.awk chooses are there, without those that have the
-# texts, but for the word bf16 or f16, and the sizes of one before them; and DIR/plain names those whose
-# kernels go without AddressSanitizer: seven of eight that have schedule, type, and options of time in common.
+# texts, but for the word bf16 or f16, and the sizes of one before them. DIR/plain names those whose kernels go
+# without AddressSanitizer (sanitizer_takes): with ONLY, and with SANITIZED=all, there is no such file.
 # With CHOSEN=SUITE, and without ONLY, only those are there that the list `chosen` beside this takes, and those
 # that it does not know.
 set -u
@@ -22,10 +22,26 @@ choose=(cat)
 [[ -z ${COVER:-} ]] || choose=(sed 's/|[^|]*$//')
 rm -f "$dir"/{plain,unknown}
 bash "${MATRIX:-$here/matrix.sh}" >"$dir/matrix"
+covering=
 if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
-    choose=(awk -f "$here/cover.awk")
-    : >"$dir/plain"
+    choose=(awk -f "$here/cover.awk") covering=1
 fi
+[[ -n ${ONLY:-} || ${SANITIZED:-} == all ]] || : >"$dir/plain"
+# Whether AddressSanitizer looks at an instance: at the first, ninth, ... of a schedule, and at the first with a schedule
+# in 16 bits, with one in a wider type, and with each option of time. Instances without a named schedule have no turn;
+# kernels of more than 200,000 letters, which it makes four times as long to compile, leave theirs to the next.
+sanitizer_takes() { # options, kernels
+    local schedule width=wider option taken=1
+    (($(wc -c <"$2") < 200000)) || return 1
+    schedule=$(grep -oE -- '--schedule [a-z]+' <<<"$1") || return 1
+    [[ ! $1 =~ --dtype\ [a-z]*16 ]] || width=16
+    for option in "$schedule" "$schedule $width" $(grep -oE -- '--(reverse|lengths|packed)' <<<"$1"); do
+        ((in_turn[$option] = ${in_turn[$option]:-0} + 1))
+        ((in_turn[$option] > 1)) || taken=0
+    done
+    ((taken == 0 || in_turn[$schedule] % 8 == 1))
+}
+
 # Whether the instance of a line also runs on the backend `cpu`, whose plan hangs on no schedule. CPU: all (where
 # FULL is set), once for all lines of the same spec, options and sizes; some, each spec in f32 and in one other
 # type; none.
@@ -70,7 +86,7 @@ while read -r line; do
         failed=1
         continue
     fi
-    if [[ -e $dir/plain ]]; then
+    if [[ -n $covering ]]; then
         key="$spec ${line##* | } $(text_of "$new" "$spec")"
         if [[ -n ${texts[$key]:-} ]]; then
             rm -rf "$new" "${dir:?}/$name" "$dir/$name.err"
@@ -103,8 +119,7 @@ while read -r line; do
     fi
     echo "$name $spec ${line##* | }" >>"$dir/list"
     if [[ -e $dir/plain ]]; then
-        key=$(grep -oE -- '--(schedule [a-z]+|dtype [a-z0-9]+|reverse|lengths|packed)' <<<"$options")
-        ((in_turn[$key] = ${in_turn[$key]:-0} + 1, in_turn[$key] % 8 == 1)) || echo "$name" >>"$dir/plain"
+        sanitizer_takes "$options" "$dir/$name/$spec.cu" || echo "$name" >>"$dir/plain"
     fi
 done < <(if [[ -n ${CHOSEN:-} && -z ${ONLY:-} ]]; then
     "${choose[@]}" <"$dir/matrix" >"$dir/candidates"

@@ -100,15 +100,15 @@ refused() { # what the message must hold, then cellc's arguments
 }
 
 # NAME ARCH SPEC OPTIONS: what must not spill. With FULL=1 each cell in both types for both architectures;
-# else each in both types and, where it can be, for both architectures, but not each type for each; and
-# e79's biases in turn.
+# else each in one type for one architecture, in turn: all four with one cell or more; and e79's biases in turn.
 compiled() {
-    local type arch cell bias n turn=0 types=(bf16 f32) biases=(fixed none input)
-    for cell in e79_32 e79_64 e75 e88 delta gated_delta linear_attention; do
-        for arch in sm_90 sm_80; do
-            turn=$((turn + 1))
+    local type arch cell bias n turn=0 types=(f32 bf16) archs=(sm_90 sm_80) biases=(fixed none input)
+    for cell in e79_64 e79_32 e75 e88 delta gated_delta linear_attention; do
+        turn=$((turn + 1))
+        for arch in "${archs[@]}"; do
             for type in "${types[@]}"; do
-                [[ -n ${FULL:-} || $type == "${types[turn / 2 % 2]}" ]] || continue
+                [[ -n ${FULL:-} ||
+                    $type,$arch == "${types[turn % 2]},${archs[turn / 2 % 2]}" ]] || continue
                 if [[ $cell != e79_* ]]; then
                     echo "${cell}_$type $arch $root/specs/$cell.cell --dtype $type"
                     continue
@@ -122,8 +122,8 @@ compiled() {
             done
         done
     done
-    # Blocks of a cluster share it; it takes a quarter of a minute to compile.
-    for type in bf16 ${FULL:+f32}; do
+    # Blocks of a cluster share this one; it takes a quarter of a minute to compile.
+    for type in ${FULL:+"${types[@]}"}; do
         echo "e79_96_$type sm_90 $root/specs/e79.cell --dim N=96 --dtype $type"
     done
 }
