@@ -8,6 +8,8 @@ computed is the formula of fla's layer, up to the order of sums.
     layer.load_state_dict(their_layer.state_dict())
     y, state = layer(x)                             # x is [B, T, 512]
     y, state = layer.step(x_t, state)               # x_t is [B, 512]
+    y, state = layer(rows, cu_seqlens=starts)       # rows is [1, total, 512]: sequences one behind the other
+    y, state = layer(x, attention_mask=mask)        # mask is [B, T]: of what is 0 nothing is computed
 
 The layers are written against commit bc3b101d of fla (August 2026)."""
 
@@ -20,6 +22,7 @@ from torch.nn import functional
 
 from .errors import ShapeError, TypeMismatch
 from .module import serialisable
+from .packed import pad
 
 __all__ = ["DeltaNet", "GatedDeltaNet", "GatedLinearAttention", "HGRN2Attention", "HGRNAttention", "KimiDeltaAttention",
            "MultiScaleRetention", "SimpleGatedLinearAttention", "ShortConvolution", "State"]
@@ -217,13 +220,13 @@ cell fla_conv {
 }
 """
 
-loaded = {}                       # {(spec, settings, type): its function}
+loaded = {}                       # {(spec, settings, type), and True for packed sequences: its function}
 
 
 def prepare(key):
     from . import op
-    spec, settings, dtype = key
-    loaded[key] = op(spec, dtype=dtype, settings=dict(settings))
+    spec, settings, dtype, *packed = key
+    loaded[key] = op(spec, dtype=dtype, settings=dict(settings), packed=bool(packed))
 
 
 prepare._dynamo_marked_constant = True         # torch.compile calls it, in place of compiling it
@@ -240,13 +243,50 @@ def key_of(spec, dtype, **settings):
     return spec, tuple(sorted(settings.items())), str(dtype or torch.get_default_dtype()).removeprefix("torch.")
 
 
+class Way(NamedTuple):
+    """How a call goes: a step of each sequence, [B, ...]; all steps, [B, T, ...]; or, with `starts` [B + 1], the rows of
+    sequences one behind the other, [total, ...]."""
+
+    step: bool
+    starts: object = None
+
+    def call(self, key, tensors, state):
+        """The function of `key` of these inputs and params."""
+        if self.starts is None:
+            cell = function_of(key)
+            return (cell.step if self.step else cell)(*tensors, state=state)
+        cell = function_of((*key, True))
+        manifest = cell.instance.manifest
+        inputs = [*tensors[:len(manifest.inputs) - 1], self.starts]
+        if manifest.packed:
+            return cell(*inputs, *tensors[len(inputs) - 1:], state=state)
+        inputs, leave = pad(cell.instance, inputs, False)
+        y, state = cell(*inputs, *tensors[len(inputs) - 1:], state=state)
+        return leave(y), state
+
+    def seen(self, x, before):
+        """The steps that each sequence has seen behind this call."""
+        return before + (1 if self.step else x.shape[1] if self.starts is None else self.starts.diff())
+
+    def places(self, x, before):
+        """Which step of its sequence each row of x is, counted from 0, for rows that have heads behind them."""
+        if self.step:
+            return before if isinstance(before, torch.Tensor) else torch.tensor([before], device=x.device)
+        if self.starts is None:
+            steps = torch.arange(x.shape[1], device=x.device)
+            return steps + (before.unsqueeze(1) if isinstance(before, torch.Tensor) else before)
+        rows, starts = torch.arange(x.shape[0], device=x.device), self.starts.long()
+        sequence = torch.searchsorted(starts[1:], rows, right=True).clamp(max=len(starts) - 2)
+        return rows + (before - starts[:-1])[sequence]
+
+
 class State(NamedTuple):
     """What a layer leaves for the next call: of the short convolutions (None without them), of the recurrence, and how
-    many steps it has seen."""
+    many steps it has seen, a number, or [B] behind a call with sequences of several lengths."""
 
     conv: object
     recurrent: object
-    seen: int
+    seen: object
 
     def detach(self):
         """The same without the graph behind it, for backpropagation that is truncated here."""
@@ -295,11 +335,12 @@ class ShortConvolution(torch.nn.Conv1d):
         self.key = key_of("conv4_silu" if activation else CONV, dtype, K=kernel_size)
         function_of(self.key)             # now, so that what is wrong with it is said here
 
-    def forward(self, x, state=None, step=False):
-        """[B, T, channels] to (the same, state); a step takes [B, channels]."""
-        cell, weight = function_of(self.key), self.weight.squeeze(1)
+    def forward(self, x, state=None, step=False, cu_seqlens=None):
+        """[B, T, channels] to (the same, state); a step takes [B, channels], and with cu_seqlens [B + 1] x is
+        [total, channels]."""
+        weight = self.weight.squeeze(1)
         bias = weight.new_zeros(weight.shape[0]) if self.bias is None else self.bias
-        return (cell.step if step else cell)(x, weight, bias, state=state)
+        return Way(step, cu_seqlens).call(self.key, (x, weight, bias), state)
 
 
 class Norm(torch.nn.Module):
@@ -318,12 +359,12 @@ class Norm(torch.nn.Module):
         return (y if gate is None else y * self.activation(wide(gate))).to(x.dtype)
 
 
-def rotated(x, first):
-    """x [B, T, heads, size], each half of a head against the other, by angles that grow with the step."""
+def rotated(x, places):
+    """x [..., heads, size], each half of a head against the other, by angles that grow with the step, `places` [...]."""
     kind, size = wide(x).dtype, x.shape[-1]
     rates = 1 / 10000 ** (torch.arange(0, size, 2, device=x.device, dtype=kind) / size)
-    angles = torch.arange(first, first + x.shape[1], device=x.device, dtype=kind).unsqueeze(1) * rates
-    cos, sin = (t.to(x.dtype).to(kind).unsqueeze(1) for t in (angles.cos(), angles.sin()))
+    angles = places.to(kind).unsqueeze(-1) * rates
+    cos, sin = (t.to(x.dtype).to(kind).unsqueeze(-2) for t in (angles.cos(), angles.sin()))
     a, b = wide(x).chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
@@ -369,12 +410,12 @@ class Layer(torch.nn.Module):
             width = getattr(self, f"{name}_proj").out_features
             self.add_module(f"{name}_conv1d", ShortConvolution(width, size, bias, "silu" if name == "v" else activation, **made))
 
-    def projected(self, x, before, step):
+    def projected(self, x, before, way):
         """What `projections` names, of all heads side by side, and the convolutions' states."""
         found = [getattr(self, f"{name}_proj")(x) for name in self.projections]
         if not self.use_short_conv:
             return found, None
-        pairs = [getattr(self, f"{name}_conv1d")(part, one, step)
+        pairs = [getattr(self, f"{name}_conv1d")(part, one, way.step, way.starts)
                  for name, part, one in zip(self.projections, found, before or (None,) * len(found))]
         return [part for part, _ in pairs], tuple(after for _, after in pairs)
 
@@ -417,7 +458,7 @@ class Layer(torch.nn.Module):
             steps = torch.exp(torch.empty(self.dt_bias.shape).uniform_(math.log(0.001), math.log(0.1)))
             self.dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
 
-    def run(self, x, state, step, **more):
+    def run(self, x, state, step, cu_seqlens=None, attention_mask=None, **more):
         lead = 2 if step else 3
         if not isinstance(x, torch.Tensor) or x.dim() != lead or x.shape[-1] != self.hidden_size:
             shape = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
@@ -425,13 +466,42 @@ class Layer(torch.nn.Module):
         if state is not None and not isinstance(state, State):
             raise TypeMismatch(f"{type(self).__name__}: state is a {type(state).__name__}; wanted what an earlier call gave")
         state = state or State(None, None, 0)
-        parts, conv = self.projected(x, state.conv, step)
-        y, recurrent = self.mixed(x, *parts, state, step, **more)
-        return self.o_proj(y), State(conv, recurrent, state.seen + (1 if step else x.shape[1]))
+        rows, starts, leave = self.entered(x, cu_seqlens, attention_mask)
+        way = Way(step, starts)
+        parts, conv = self.projected(rows, state.conv, way)
+        y, recurrent = self.mixed(rows, *parts, state, way, **more)
+        return leave(self.o_proj(y)), State(conv, recurrent, way.seen(rows, state.seen))
 
-    def call(self, state, step, *tensors, key=None):
-        cell = function_of(key or self.key)
-        return (cell.step if step else cell)(*tensors, state=state.recurrent)
+    def entered(self, x, cu_seqlens, mask):
+        """(x, or of sequences of several lengths their rows; where each begins; what gives the output the form of x)"""
+        if mask is not None:
+            if cu_seqlens is not None:
+                self.refuse("cu_seqlens and attention_mask are given; wanted one of them")
+            return self.unpadded(x, mask)
+        if cu_seqlens is None:
+            return x, None, lambda y: y
+        if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+            raise TypeMismatch(f"{type(self).__name__}: cu_seqlens is no tensor of integers, [B + 1]")
+        if x.shape[0] != 1:
+            self.refuse(f"x is {list(x.shape)}; with cu_seqlens wanted [1, total, {self.hidden_size}]")
+        return x.squeeze(0), cu_seqlens, lambda y: y.unsqueeze(0)
+
+    def unpadded(self, x, mask):
+        """Of each sequence the steps where the mask is not 0, one behind the other; the output is 0 at the others."""
+        shape = list(mask.shape) if isinstance(mask, torch.Tensor) else type(mask).__name__
+        if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] < x.shape[1]:
+            self.refuse(f"attention_mask is {shape}; wanted [B, T] with B = {x.shape[0]} and a T of {x.shape[1]} or more, whose last count")
+        there = mask[:, mask.shape[1] - x.shape[1]:] != 0
+        places = there.flatten().nonzero().squeeze(1)
+        starts = functional.pad(there.sum(1).cumsum(0), (1, 0))
+
+        def leave(y):
+            return y.new_zeros(x.shape[0] * x.shape[1], y.shape[-1]).index_copy(0, places, y).unflatten(0, tuple(x.shape[:2]))
+
+        return x.flatten(0, 1).index_select(0, places), starts, leave
+
+    def call(self, state, way, *tensors, key=None):
+        return way.call(key or self.key, tensors, state.recurrent)
 
     def gated(self, x, y):
         """Norm and gate of [.., heads, size], and the heads side by side."""
@@ -440,9 +510,11 @@ class Layer(torch.nn.Module):
         gate = self.g_proj(x).unflatten(-1, y.shape[-2:])
         return (self.norm(y, gate) if self.fused else self.norm(y) * self.gate_fn(gate)).flatten(-2)
 
-    def forward(self, x, state=None):
-        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave."""
-        return self.run(x, state, False)
+    def forward(self, x, state=None, *, cu_seqlens=None, attention_mask=None):
+        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave. With cu_seqlens [B + 1] x is
+        [1, total, hidden_size], sequences one behind the other; attention_mask [B, T] is 0 where x is padding, which is not
+        computed and gives 0. States are those of each sequence."""
+        return self.run(x, state, False, cu_seqlens, attention_mask)
 
     def step(self, x, state=None):
         """[B, hidden_size] to (the same, state)."""
@@ -495,7 +567,7 @@ class DeltaNet(Layer):
     def norm(self, *given):
         return self.o_norm(*given)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         if not self.use_short_conv:
             v = functional.silu(v)
         if not self.use_short_conv or self.qk_activation != "silu":
@@ -504,7 +576,7 @@ class DeltaNet(Layer):
         if self.qk_norm == "sum":
             q, k = (t / t.sum(-1, keepdim=True) for t in (q, k))
         b = self.b_proj(x).sigmoid() if self.use_beta else torch.ones_like(q[..., 0])
-        y, after = self.call(state, step, q, k, v, b * 2 if self.allow_neg_eigval else b)
+        y, after = self.call(state, way, q, k, v, b * 2 if self.allow_neg_eigval else b)
         return self.gated(x, y), after
 
 
@@ -540,9 +612,9 @@ class GatedDeltaNet(Layer):
     def norm(self, *given):
         return self.o_norm(*given)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         q, k, v = self.by_heads(q, k, v)
-        y, after = self.call(state, step, q, k, v, self.a_proj(x), self.b_proj(x), self.A_log, self.dt_bias,
+        y, after = self.call(state, way, q, k, v, self.a_proj(x), self.b_proj(x), self.A_log, self.dt_bias,
                              key=self.narrow if q.dtype.itemsize == 2 else self.key)
         return self.gated(x, y), after
 
@@ -587,10 +659,10 @@ class KimiDeltaAttention(Layer):
     def norm(self, *given):
         return self.o_norm(*given)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         q, k, v = self.by_heads(q, k, v)
         g = self.f_proj(x).unflatten(-1, (self.num_v_heads, -1))
-        y, after = self.call(state, step, q, k, v, g, self.b_proj(x), self.A_log, self.dt_bias.view(self.num_v_heads, -1),
+        y, after = self.call(state, way, q, k, v, g, self.b_proj(x), self.A_log, self.dt_bias.view(self.num_v_heads, -1),
                              key=self.narrow if q.dtype.itemsize == 2 else self.key)
         return self.gated(x, y), after
 
@@ -674,10 +746,10 @@ class GatedLinearAttention(Attention):
             floor = {} if clamp_min is None else {"floor": "given", "least": clamp_min}
             self.recurrence(GLA, made, **sizes, normalizer=gate_logit_normalizer, **floor)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         q, k, v = self.shaped(q, k, v)
         g = self.gk_proj(x).unflatten(-1, (self.num_kv_heads, -1))
-        y, after = self.call(state, step, q, *self.spread(k, v, g))
+        y, after = self.call(state, way, q, *self.spread(k, v, g))
         return self.gated(x, y), after
 
 
@@ -699,9 +771,9 @@ class SimpleGatedLinearAttention(Attention):
         self.gate_logit_normalizer = gate_logit_normalizer
         self.recurrence(SIMPLE_GLA, made, N=self.head_k_dim, V=self.head_v_dim, normalizer=gate_logit_normalizer)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         q, k, v = self.shaped(q, k, v)
-        y, after = self.call(state, step, q, *self.spread(k, v), self.gk_proj(x))
+        y, after = self.call(state, way, q, *self.spread(k, v), self.gk_proj(x))
         return self.gated(x, y), after
 
 
@@ -722,13 +794,11 @@ class MultiScaleRetention(Attention):
             self.refuse(f"a head has keys of {self.head_k_dim} numbers; the rotary embedding wants an even one")
         self.recurrence("retnet", made, N=self.head_k_dim, V=self.head_v_dim)
 
-    def mixed(self, x, q, k, v, state, step):
+    def mixed(self, x, q, k, v, state, way):
         q, k, v = self.shaped(q, k, v)
-        if step:
-            q, k = (rotated(t.unsqueeze(1), state.seen).squeeze(1) for t in (q, k))
-        else:
-            q, k = (rotated(t, state.seen) for t in (q, k))
-        y, after = self.call(state, step, q, *self.spread(k, v))
+        places = way.places(q, state.seen)
+        q, k = (rotated(t, places) for t in (q, k))
+        y, after = self.call(state, way, q, *self.spread(k, v))
         return self.gated(x, y), after
 
 
@@ -755,10 +825,9 @@ class Bounded(Layer):
             return self.key, ()
         return key_of(self.spec, self.dtype, **self.settings, bound="f32" if x.dtype.itemsize == 2 else "same"), (low,)
 
-    def forward(self, x, state=None, lower_bound=None):
-        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave. lower_bound: [width of f_proj], from
-        0 to below 1."""
-        return self.run(x, state, False, low=lower_bound)
+    def forward(self, x, state=None, lower_bound=None, *, cu_seqlens=None, attention_mask=None):
+        """As of other layers. lower_bound: [width of f_proj], from 0 to below 1."""
+        return self.run(x, state, False, cu_seqlens, attention_mask, low=lower_bound)
 
     def step(self, x, state=None, lower_bound=None):
         """[B, hidden_size] to (the same, state)."""
@@ -783,9 +852,9 @@ class HGRNAttention(Bounded):
         self.o_proj = torch.nn.Linear(width, hidden_size, bias=False, **made)
         self.bounded(HGRN, dtype, width)
 
-    def mixed(self, x, i, f, state, step, low):
+    def mixed(self, x, i, f, state, way, low):
         key, params = self.bound_of(i, low)
-        y, after = self.call(state, step, i, f, *params, key=key)
+        y, after = self.call(state, way, i, f, *params, key=key)
         return self.g_norm(y, self.g_proj(x)), after
 
 
@@ -814,10 +883,10 @@ class HGRN2Attention(Bounded):
         self.o_proj = torch.nn.Linear(hidden_size, hidden_size, bias=False, **made)
         self.bounded(HGRN2, dtype, width, N=self.expand_ratio, V=hidden_size // self.num_heads)
 
-    def mixed(self, x, q, f, i, state, step, low):
+    def mixed(self, x, q, f, i, state, way, low):
         key, params = self.bound_of(q, low)
         q, f, i = (t.unflatten(-1, (self.num_heads, -1)) for t in (q, f, i))
-        y, after = self.call(state, step, q, f, i, *(t.view(self.num_heads, -1) for t in params), key=key)
+        y, after = self.call(state, way, q, f, i, *(t.view(self.num_heads, -1) for t in params), key=key)
         return self.g_norm(y.flatten(-2)), after
 
 

@@ -53,7 +53,8 @@ def test_block(heading, code, tmp_path, monkeypatch):
     elif heading == "Layers":
         assert names["h"].shape == (4, 8, 128) and names["y"].shape == (2, 512) and names["block"].sizes["H"] == 8
     elif heading == "Layers of flash-linear-attention":
-        assert names["y"].shape == (2, 64) and names["state"].seen == 101
+        assert names["y"].shape == (2, 100, 64) and names["state"].seen.tolist() == [100, 80]
+        assert not names["y"][1, 80:].any() and names["y"][1, :80].all()
         assert all((t == names["weights"][names["place"] + name]).all() for name, t in names["layer"].state_dict().items())
     elif heading == "Long sequences":
         assert names["y"].shape[0] == 2 and names["y"].shape[2] == 128

@@ -398,6 +398,94 @@ def test_truncated():
     assert x.grad is None
 
 
+STARTS = 0, 3, 3, 8, 9              # four sequences, of 3, 0, 5 and 1 steps
+
+
+def near(found, wanted):
+    assert found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-11, atol=1e-12 * wanted.detach().abs().max().item())
+
+
+def tensors_of(state):
+    return [t for part in (state.conv or ()) for t in part] + list(state.recurrent)
+
+
+def one_by_one(layer, sequences, states, low):
+    """What a layer gives sequences [T, D], each called by itself."""
+    found = [layer(x.unsqueeze(0), state, **low) if len(x) else (x.unsqueeze(0), state) for x, state in zip(sequences, states)]
+    return torch.cat([y.squeeze(0) for y, _ in found]), [state for _, state in found]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sequences_of_several_lengths(name):
+    """Packed and masked, in two calls and a step behind them: outputs, states and gradients are those of each sequence by
+    itself, to the order of sums in f64; test_formulas compares these."""
+    case = CASES[name]
+    layer = layer_of(case)
+    layer.load_state_dict(filled(case))
+    low = {"lower_bound": bound_of(case)} if said(case, "bound", False) else {}
+    torch.manual_seed(6)
+    starts, sizes = torch.tensor(STARTS), torch.tensor(STARTS).diff()
+    first, second = (torch.randn(STARTS[-1], D, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    into, params = torch.randn(2, STARTS[-1], D, dtype=torch.float64), list(layer.parameters())
+
+    y1, state1 = layer(first.unsqueeze(0), cu_seqlens=starts, **low)
+    y2, state2 = layer(second.unsqueeze(0), state1, cu_seqlens=starts.int(), **low)
+    assert y1.shape == (1, STARTS[-1], D) and torch.equal(state2.seen, 2 * sizes)
+    grads = torch.autograd.grad((y1[0] * into[0]).sum() + (y2[0] * into[1]).sum(), [first, second, *params], allow_unused=True)
+
+    none = [None] * 4
+    want1, each = one_by_one(layer, first.split(sizes.tolist()), none, low)
+    want2, each = one_by_one(layer, second.split(sizes.tolist()), each, low)
+    wanted = torch.autograd.grad((want1 * into[0]).sum() + (want2 * into[1]).sum(), [first, second, *params], allow_unused=True)
+    near(y1[0], want1)
+    near(y2[0], want2)
+    for a, b in zip(grads, wanted):
+        assert (a is None) == (b is None)
+        if a is not None:
+            near(a, b)
+    for b in (0, 2, 3):
+        for t, one in zip(tensors_of(state2), tensors_of(each[b])):
+            near(t[b:b + 1], one)
+    assert all(not t[1].any() for t in tensors_of(state2))
+    row = torch.randn(4, D, dtype=torch.float64)
+    stepped = layer.step(row, state2, **low)[0]
+    for b in range(4):
+        near(stepped[b:b + 1], layer.step(row[b:b + 1], each[b], **low)[0])
+
+    for left in (False, True):
+        there = torch.arange(6).expand(4, 6) < sizes.unsqueeze(1)
+        there = there.flip(1) if left else there
+        x = torch.full((4, 6, D), float("nan"), dtype=torch.float64).masked_scatter(there.unsqueeze(2), first.detach())
+        past = torch.cat([torch.ones(4, 2, dtype=torch.bool), there], 1)         # what was before counts no more
+        y, state = layer(x, attention_mask=past.long(), **low)
+        near(y[there], y1[0])
+        assert not y[~there].any() and all(torch.equal(a, b) for a, b in zip(tensors_of(state), tensors_of(state1)))
+        longer = layer(x.nan_to_num(), state, attention_mask=there, **low)[0]
+        near(longer[there], layer(first.unsqueeze(0), state1, cu_seqlens=starts, **low)[0][0])
+    y, _ = layer(row.unsqueeze(1), state2, **low)                                # all steps again: of retention, from its own place
+    near(y[:, 0], stepped)
+
+
+def test_sequences_refused():
+    layer, x, starts = layer_of(RETENTION), torch.randn(2, 3, D, dtype=torch.float64), torch.tensor([0, 3])
+    for given, error, words in [
+            ({"cu_seqlens": starts}, cellc.ShapeError, r"x is \[2, 3, 16\]; with cu_seqlens wanted \[1, total, 16\]"),
+            ({"cu_seqlens": [0, 3]}, cellc.TypeMismatch, r"cu_seqlens is no tensor of integers, \[B \+ 1\]"),
+            ({"cu_seqlens": starts.double()}, cellc.TypeMismatch, "cu_seqlens is no tensor of integers"),
+            ({"cu_seqlens": starts, "attention_mask": torch.ones(2, 3)}, cellc.ShapeError, "are given; wanted one of them"),
+            ({"attention_mask": torch.ones(2, 2)}, cellc.ShapeError, r"attention_mask is \[2, 2\]; wanted \[B, T\] with B = 2"),
+            ({"attention_mask": torch.ones(3, 3)}, cellc.ShapeError, r"attention_mask is \[3, 3\]"),
+            ({"attention_mask": [[1, 1, 1]] * 2}, cellc.ShapeError, "attention_mask is list")]:
+        with pytest.raises(error, match=words):
+            layer(x, **given)
+    with pytest.raises(cellc.ShapeError, match="cu_seqlens"):
+        layer(x[:1], cu_seqlens=torch.tensor([0, 2]))
+    with pytest.raises(cellc.ShapeError, match="S"):
+        layer(x[:1], layer(x)[1], cu_seqlens=starts)
+    with pytest.raises(TypeError, match="cu_seqlens"):
+        layer.step(x[:, 0], cu_seqlens=starts)
+
+
 @pytest.mark.parametrize("kind", ["gated", "retention", "kda", "simple", "hgrn2"])
 def test_types(kind):
     """In bf16, with the parameters rounded to it: outputs and what is between are rounded to 8 bits a dozen times, and the
@@ -523,8 +611,8 @@ def test_calls():
         layer.step(torch.randn(2, 15, dtype=torch.float64))
     with pytest.raises(cellc.TypeMismatch, match="state is a tuple"):
         layer(torch.randn(2, 3, 16, dtype=torch.float64), (None,))
-    with pytest.raises(TypeError, match="attention_mask"):
-        layer(torch.randn(2, 3, 16, dtype=torch.float64), attention_mask=torch.ones(2, 3))
+    with pytest.raises(TypeError, match="past_key_values"):
+        layer(torch.randn(2, 3, 16, dtype=torch.float64), past_key_values=None)
     with pytest.raises(AttributeError, match="no Mamba2; of fla's layers it has DeltaNet"):
         fla.Mamba2
 
@@ -536,6 +624,9 @@ def test_copies_and_compile():
     assert torch.equal(copy.deepcopy(layer)(x)[0], y) and torch.equal(pickle.loads(pickle.dumps(layer))(x)[0], y)
     found = torch.compile(layer, backend="eager", fullgraph=True)(x, state)[0]
     assert torch.allclose(found, layer(x, state)[0])
+    rows, starts = x.flatten(0, 1).unsqueeze(0), torch.tensor([0, T, 2 * T])
+    found, left = torch.compile(layer, backend="eager", fullgraph=True)(rows, state, cu_seqlens=starts)
+    assert torch.allclose(found[0], layer(x, state)[0].flatten(0, 1)) and left.seen.tolist() == [2 * T] * B
     file = io.BytesIO()
     torch.save(state.detach(), file)
     file.seek(0)
