@@ -42,7 +42,17 @@ $part chunk
  *   text   heads      of a sequence
  *   text   rows       of a sequence
  *   text   length     rows of a chunk
+ *   if     packed     sequences are packed: a head has places for chunks of all of them, one behind the other
+ *   text   all_rows   of all sequences of a head, where packed
  *   if     by_chunk   a share is a chunk
+ *   if     places     a share is a place for a chunk, of packed sequences
+ *   if     walks      a share is some values, of packed sequences
+ *   text   starts     the first row of each sequence, where packed
+ *   text   total      rows of the call, where packed
+ *   text   updates    rows of chunks that a row of the call is, where packed
+ *   text   first      rows of chunks before the sequence's, where packed
+ *   lines  sequence   first_row and dim_T of the sequence, where packed
+ *   text   own        chunks before those of the sequence's head
  *   text   values     elements of a value
  *   text   each       of a block
  *   text   each_less  one less
@@ -59,7 +69,11 @@ $part chunk
  *   lines  sums       of segments
  *   lines  call       the library's function
  */
+$if packed
+const int64_t heads = $heads, chunks = $all_rows / $length + dim_B;
+$else
 const int64_t heads = $heads, chunks = cell_chunk_count($rows, $length);
+$end
 $if by_chunk
 const int64_t shares = chunks;
 $else
@@ -69,15 +83,31 @@ const int64_t segments = cell_chunk_segments(dim_B * heads * blocks, chunks);
 $end
 const int64_t shares = $shares;
 $end
+$if places
+for (int64_t n = cell_block_index(0); n < heads * shares; n += cell_block_count(0)) {
+    const int64_t place = n % shares, head = n / shares;
+    const int64_t b = cell_chunk_sequence($starts, dim_B, $total, $updates, $length, place);
+    $sequence
+    const int64_t share = place - cell_chunk_place($first, $length, b);
+    if (share >= cell_chunk_count($rows, $length))
+        continue;
+$else
 for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0)) {
     const int64_t share = n % shares, head = n / shares % heads, b = n / shares / heads;
+$end
+$if walks
+    $sequence
+$end
+$if packed
+    [[maybe_unused]] const int64_t own = head * chunks + cell_chunk_place($first, $length, b);
+$end
 $if segmented
     const int64_t segment = share % segments, block = share / segments;
 $end
     $head
     cell_chunk<$facts> x = {};
     x.keys = $n_keys, x.values = $n_values, x.steps = x.length = $rows;
-    x.records = (unsigned char *)$records + (b * heads + head) * chunks * cell_chunk_record<$facts>::bytes;
+    x.records = (unsigned char *)$records + $own * cell_chunk_record<$facts>::bytes;
     $operands
     $uses
     $sums

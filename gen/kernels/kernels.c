@@ -341,17 +341,17 @@ const char *k_first_row(Kernel *k, const char *b)
     return module_starts(k->p->m) < 0 ? k_text(k, "%s * dim_T", b) : "first_row";
 }
 
-static const char *starts_of(Kernel *k)
+const char *k_starts(Kernel *k)
 {
     return k_pointer(k, REF_TENSOR, module_starts(k->p->m), DT_I32);
 }
 
-static void declare_sequence(Kernel *k)
+void k_declare_sequence(Kernel *k)
 {
     Module *m = k->p->m;
     if (module_starts(m) < 0)
         return;
-    const char *starts = starts_of(k), *total = k_poly(k, module_rows(m));
+    const char *starts = k_starts(k), *total = k_poly(k, module_rows(m));
     buf_line(k->out, "[[maybe_unused]] const int64_t first_row = cell_first_row(%s, %s, %s);", starts, k->b,
              total);
     buf_line(k->out,
@@ -379,11 +379,11 @@ void k_split_row(Kernel *k, const char *row)
     k->t = "t";
     k->row = batched && timed ? row : NULL;
     bool packed = module_starts(k->p->m) >= 0;
-    const char *both = packed ? k_text(k, "cell_sequence_of(%s, dim_B, %s)", starts_of(k), row)
+    const char *both = packed ? k_text(k, "cell_sequence_of(%s, dim_B, %s)", k_starts(k), row)
                               : k_text(k, "%s / dim_T", row);
     buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;", batched && timed ? both : batched ? row : "0");
     if (batched)
-        declare_sequence(k);
+        k_declare_sequence(k);
     const char *t = batched && timed ? k_text(k, packed ? "(%s - first_row)" : "%s %% dim_T", row)
                     : timed          ? row
                                      : "args.t";

@@ -107,6 +107,19 @@ chunks f64 delta --reverse
 chunks bf16 mlstm
 chunks f64 deltaproduct --lengths --dim M=3
 TYPES=f64 instance trellis chunk:rows=16 "2,2 1,18" --dim D=7 --dim K=4
+# Packed sequences: a chunk ends where its sequence does, and some have none.
+packed_chunks() { # types, spec, options...
+    local some=$1 spec=$2
+    shift 2
+    [[ -z $full ]] || some="f32 bf16 f16 f64"
+    TYPES=$some instance "$spec" chunk:rows=16 "1,1,2 3,2,1 5,17,2 7,37,1" --dim N=5 --dim V=7 --packed "$@"
+}
+packed_chunks "f32 bf16" gated_delta
+packed_chunks f64 kda --reverse
+packed_chunks f16 gla
+packed_chunks f64 deltaproduct --dim M=3
+packed_chunks bf16 mlstm
+TYPES=bf16 SUFFIX=_packed_long instance delta auto "1,1,1 2,2,1 gpu:2,300,2 gpu:5,1500,2 gpu:3,65,3" --dim N=128 --dim V=64 --packed
 # Few heads and many steps: 32 chunks of 16 rows and more are walked in segments side by side.
 TYPES="f32" SUFFIX=_segments instance gated_delta chunk:rows=16 "1,1,1 1,515,1 gpu:1,4100,3" --dim N=5 --dim V=7
 TYPES="f64" SUFFIX=_segments instance deltaproduct chunk:rows=16 "1,171,1" --dim N=5 --dim V=7 --dim M=3 --lengths

@@ -135,6 +135,7 @@ lost-condition   specs/causal_attention.cell --schedule attention --dtype f32 --
 short-tiles      specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1
 sure-tiles       tests/constructs/attention_packed.cell --schedule attention --dtype f32 | 1,100,1
 unlike-tiles     tests/constructs/attention_tiles.cell --schedule attention --dtype f32 | 8,2,1
+meeting-places   specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --packed | 3,40,1
 unjoined-segments specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,512,1
 END
 }

@@ -13,9 +13,20 @@ static const Formula *all_heads(const Plan *p, const ChunkCut *c)
     return formula_size(p->m, poly_mul(p->m, poly_dim(p->m, ATOM_B), c->n_heads));
 }
 
+/* Packed sequences have places for chunks by cell_chunk_place. */
+const Formula *chunk_places(const Plan *p, const ChunkCut *c, const ChunkSize *s)
+{
+    Module *m = p->m;
+    if (module_starts(m) < 0)
+        return formula(m, F_MUL, all_heads(p, c), chunk_count(p, c, s));
+    const Formula *rows = formula_size(m, poly_mul(m, module_rows(m), poly_const(m, c->updates)));
+    const Formula *of_head = formula(m, F_ADD, formula_with(m, F_DIV, rows, s->rows), formula_size(m, poly_dim(m, ATOM_B)));
+    return formula(m, F_MUL, formula_size(m, c->n_heads), of_head);
+}
+
 bool chunk_in_segments(const ChunkWalk *w)
 {
-    return w->sizes == 1;
+    return w->in_segments;
 }
 
 bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind)
@@ -44,12 +55,12 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     Module *m = p->m;
     const ChunkCut *c = w->cut;
     const Formula *blocks = form_blocks(m, c->n_values, s->values);
+    if (kind == CHUNK_PREP || kind == CHUNK_REST)
+        return chunk_places(p, c, s);
     if (kind == CHUNK_PASS && c->corrected >= 0)
         blocks = formula(m, F_ADD, blocks, form_blocks(m, c->n_keys, s->values));
     if (kind == CHUNK_JOIN)
         blocks = form_blocks(m, c->n_values, CHUNK_JOINED);
-    else if (kind == CHUNK_PREP || kind == CHUNK_REST)
-        blocks = chunk_count(p, c, s);
     else if (chunk_in_segments(w))
         blocks = formula(m, F_MUL, blocks, chunk_segments(p, c, s));
     return formula(m, F_MUL, all_heads(p, c), blocks);
@@ -117,6 +128,10 @@ const Formula *chunk_takes(const Plan *p)
     const ChunkWalks *all = chunk_walks(&p->program[FORWARD]);
     const Formula *least = formula_const(m, least_steps(p));
     const Formula *takes = formula(m, F_LE, least, formula_size(m, poly_dim(m, ATOM_T)));
+    /* Of packed sequences T is what no sequence is longer than: there the mean counts. */
+    if (module_starts(m) >= 0 && p->request->unasked)
+        takes = formula(m, F_LE, formula(m, F_MUL, least, formula_size(m, poly_dim(m, ATOM_B))),
+                        formula_size(m, module_rows(m)));
     for (int i = 0; i < all->len; i++)
         takes = formula_and(m, takes, all->data[i].size[all->data[i].sizes - 1].when);
     return takes;

@@ -308,25 +308,26 @@ static const Formula *of_chunk(const Plan *p, const ChunkWalk *w, const ChunkSiz
     }
 }
 
-/* How many chunks, or segments, of a head a buffer has. */
+/* How many chunks, or segments, of all heads a buffer has. */
 static const Formula *count_of(const Plan *p, const ChunkCut *c, const ChunkSize *s, OfChunk what)
 {
     Module *m = p->m;
     if (what < SUM)
-        return chunk_count(p, c, s);
+        return chunk_places(p, c, s);
+    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), c->n_heads));
     const Formula *n = chunk_segments(p, c, s);
-    return formula(m, F_MUL, n, formula(m, F_LT, formula_const(m, 1), n));
+    n = formula(m, F_MUL, n, formula(m, F_LT, formula_const(m, 1), n));
+    return formula(m, F_MUL, heads, n);
 }
 
 /* Bytes of all chunks of all heads, in the form that the call takes. */
 static const Formula *all_bytes(const Plan *p, const ChunkWalk *w, OfChunk what)
 {
     Module *m = p->m;
-    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->cut->n_heads)), *all = NULL;
+    const Formula *all = NULL;
     for (int i = w->sizes - 1; i >= 0; i--) {
         const ChunkSize *s = &w->size[i];
-        const Formula *n = formula(m, F_MUL, formula(m, F_MUL, heads, count_of(p, w->cut, s, what)),
-                                   of_chunk(p, w, s, what));
+        const Formula *n = formula(m, F_MUL, count_of(p, w->cut, s, what), of_chunk(p, w, s, what));
         if (!all || !s->when) {
             all = n;
             continue;
@@ -363,7 +364,8 @@ static void tell_walk(Plan *p, const ChunkWalk *w)
     formula_words(p->m, all_bytes(p, w, STATE), &bytes);
     buf_f(&p->reasons, "saved for backward: the state in front of each chunk, %s bytes\n", bytes.data);
     if (!chunk_in_segments(w)) {
-        buf_f(&p->reasons, "few heads are not walked in segments side by side: the number of keys is open\n");
+        buf_f(&p->reasons, "few heads are not walked in segments side by side: %s\n",
+              module_starts(p->m) < 0 ? "the number of keys is open" : "sequences are packed");
         return;
     }
     buf_f(&p->reasons,
@@ -387,6 +389,7 @@ static void add_walk(Plan *p, const Phasing *s)
             .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1, .sums = -1, .factors = -1
         };
         size_walk(p, w);
+        w->in_segments = w->sizes == 1 && module_starts(m) < 0;
         name_walk(p, all, w);
         w->records = chunk_buffer(p, w, "%s records", RECORD, false);
         w->saved = chunk_buffer(p, w, "%s of each chunk", STATE, true);
@@ -546,6 +549,7 @@ static bool pays(const Module *m, int storage, bool in_memory)
 const Schedule chunk_schedule = { .name = "chunk",
                                   .what = "linear states C steps at a time, by products",
                                   .takes_hints = "rows=STEPS",
+                                  .packed = true,
                                   .cut = cut,
                                   .pays = pays,
                                   .refuses = refuses,

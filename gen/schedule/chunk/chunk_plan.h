@@ -56,6 +56,7 @@ typedef struct ChunkWalk {
     const ChunkCut *cut;
     ChunkSize size[CHUNK_PADDED];
     int sizes;
+    bool in_segments; /* chunk_in_segments */
     /* Buffers, of all chunks: records; the states that they begin with. Backward: the inverses F, the
      * adjoints of the states that they end with, rows dR and d of the correction. */
     int records, saved, inverse, ends, corrections, solved;
@@ -91,12 +92,15 @@ Dtype chunk_part(const Plan *p);
 ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 
 /* Are long calls of few heads walked in segments? Not where the number of keys is open: each size of keys would
- * have its four kernels more, which take a third of the time to compile and are rarely called. */
+ * have its four kernels more, which take a third of the time to compile and are rarely called. And not packed
+ * sequences, of which each has a length of its own. */
 bool chunk_in_segments(const ChunkWalk *w);
 bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind);
 
-/* Chunks of a call, and segments of them that are walked side by side: 1 where there are none. */
+/* Chunks of a sequence, places for those of all heads of a call, and segments of a sequence that are walked side
+ * by side: 1 where there are none. */
 const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s);
+const Formula *chunk_places(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
 const Formula *chunk_takes(const Plan *p);

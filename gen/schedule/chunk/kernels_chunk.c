@@ -63,7 +63,7 @@ typedef struct Place {
 /* The number of the sequence's first row that is walked, among all rows. */
 static const char *first_row(Kernel *k, bool batched, bool timed)
 {
-    const char *of = !batched ? "0" : timed ? "b * dim_T" : "b";
+    const char *of = !batched ? "0" : timed ? k_first_row(k, "b") : "b";
     return timed && k->p->m->c->reverse ? k_sum(k, of, "(dim_T - 1)") : of;
 }
 
@@ -229,11 +229,22 @@ static const Poly *state_stride(const Plan *p, const ChunkCut *c, int axis)
     return n;
 }
 
+static bool is_packed(const Kernel *k)
+{
+    return module_starts(k->p->m) >= 0;
+}
+
+/* Of a buffer of all chunks, how many are before those of the block's head. */
+static const char *own_chunks(const Kernel *k)
+{
+    return is_packed(k) ? "own" : "(b * heads + head) * chunks";
+}
+
 /* The block's part of a buffer that has `each` elements for a chunk. */
 static const char *of_head(Kernel *k, int buffer, const char *each)
 {
     const char *p = k_written(k, REF_BUFFER, buffer, chunk_part(k->p));
-    return k_text(k, "%s + (b * heads + head) * chunks * (%s)", p, each);
+    return k_text(k, "%s + %s * (%s)", p, own_chunks(k), each);
 }
 
 static void print_state(Kernel *k, const char *field, const char *p)
@@ -522,6 +533,32 @@ static void set_shares(Kernel *k, ChunkFrame *f)
                            k_bare(k, k_poly(k, c->n_keys)), k_bare(k, f->values));
 }
 
+static void print_sequence(Kernel *k)
+{
+    k->b = "b";
+    k_declare_sequence(k);
+}
+
+/* Where chunks of packed sequences stand: cell_chunk_place. */
+static void set_places(Kernel *k, ChunkFrame *f)
+{
+    const int updates = printing(k)->w->cut->updates;
+    f->packed = is_packed(k);
+    f->own = own_chunks(k);
+    if (!f->packed)
+        return;
+    f->places = f->by_chunk;
+    f->walks = !f->by_chunk;
+    f->starts = k_starts(k);
+    f->total = k_bare(k, k_poly(k, module_rows(k->p->m)));
+    f->updates = k_text(k, "%d", updates);
+    f->first = mutate("meeting-places") ? "0 * first_row"
+               : updates == 1           ? "first_row"
+                                        : k_text(k, "first_row * %d", updates);
+    f->all_rows = k_poly(k, poly_mul(k->p->m, module_rows(k->p->m), poly_const(k->p->m, updates)));
+    f->sequence = k_lines_of(k, print_sequence);
+}
+
 /* The library's function for the kernel, of a block of the head. */
 static void print_call(Kernel *k)
 {
@@ -559,6 +596,7 @@ static void body(Kernel *k)
     const Printing *x = printing(k);
     ChunkFrame f = { .facts = x->s->facts, .sums = "" };
     set_shares(k, &f);
+    set_places(k, &f);
     f.head = k_lines_of(k, print_head);
     f.n_keys = k_bare(k, k_poly(k, x->w->cut->n_keys));
     f.n_values = k_bare(k, k_poly(k, x->w->cut->n_values));
