@@ -545,6 +545,7 @@ static void set_places(Kernel *k, ChunkFrame *f)
     const int updates = printing(k)->w->cut->updates;
     f->packed = is_packed(k);
     f->own = own_chunks(k);
+    f->starts = f->total = f->updates = f->first = f->all_rows = f->sequence = "";
     if (!f->packed)
         return;
     f->places = f->by_chunk;
