@@ -110,7 +110,7 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
     return true;
 }
 
-/* Steps of a call of which chunks take it: all but one where they were asked for. */
+/* Steps of a call, of packed sequences their mean, of which chunks take it: all but one where they were asked for. */
 static int least_steps(const Plan *p)
 {
     const ChunkCut *c = chunk_cuts(p->m)->data;
@@ -118,6 +118,8 @@ static int least_steps(const Plan *p)
         return CHUNK_STEPS_LEAST;
     bool small =
         c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
+    if (module_starts(p->m) >= 0)
+        return small ? CHUNK_PAYS_MEAN_SMALL : CHUNK_PAYS_MEAN;
     return small ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS;
 }
 
