@@ -169,6 +169,12 @@ static Plan *plan_crowded(const Module *program, const Plan *first)
     return cheaper ? p : NULL;
 }
 
+/* Is it kernels for each step, and no kernel that walks all of them? */
+static bool is_in_memory(const Plan *p)
+{
+    return p->schedule->last_resort || p->schedule->heads;
+}
+
 /* For calls of several steps, by the schedule that cuts the step. NULL with an error where it cannot. */
 static Plan *plan_long(const Module *lowered, const char *name, const Plan *first, bool unasked)
 {
@@ -177,6 +183,7 @@ static Plan *plan_long(const Module *lowered, const char *name, const Plan *firs
     request.schedule = schedule_that_cuts(false);
     request.calls = CALLS_LONG;
     request.unasked = unasked;
+    request.in_memory = is_in_memory(first);
     return program ? plan_once(program, name, &request) : NULL;
 }
 
@@ -187,7 +194,7 @@ static Plan *plan_long_unasked(const Module *lowered, const char *name, const Pl
     Compiler *c = lowered->c;
     const Schedule *s = schedule_that_cuts(false);
     int said = c->diags.len, errors = c->errors;
-    bool in_memory = first->schedule->last_resort || first->schedule->heads;
+    bool in_memory = is_in_memory(first);
     if (!(first->schedule->on_chip || in_memory) ||
         memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
         return NULL;

@@ -29,6 +29,7 @@ typedef struct Request {
     bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
     bool unasked; /* the schedule cuts the step (Schedule.cut) and is not forced: it is for
                                    * calls where it pays, and for cells where it does */
+    bool in_memory;               /* unasked: the plan for all calls is kernels for each step */
 } Request;
 
 typedef struct Trial {

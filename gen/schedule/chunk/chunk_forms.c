@@ -110,17 +110,39 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
     return true;
 }
 
-/* Steps of a call, of packed sequences their mean, of which chunks take it: all but one where they were asked for. */
+/* Has the cell one state, with one update a step and one read, and no other? */
+bool chunk_is_single(const Module *m)
+{
+    const ChunkCuts *cuts = chunk_cuts(m);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (tensor_steps(&m->tensors.data[t]))
+            return false;
+    return cuts->len == 1 && cuts->data->updates == 1 && cuts->data->reads.len == 1;
+}
+
+/* Steps of a call of which chunks take it: all but one where they were asked for. Of packed sequences their mean, of
+ * which the last chunk has half of its rows. */
 static int least_steps(const Plan *p)
 {
-    const ChunkCut *c = chunk_cuts(p->m)->data;
+    const Module *m = p->m;
+    const ChunkCut *c = chunk_cuts(m)->data;
     if (!p->request->unasked)
         return CHUNK_STEPS_LEAST;
     bool small =
         c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
-    if (module_starts(p->m) >= 0)
-        return small ? CHUNK_PAYS_MEAN_SMALL : CHUNK_PAYS_MEAN;
-    return small ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS;
+    int half = module_starts(m) < 0 ? 0 : chunk_walks(&p->program[FORWARD])->data->size->rows / 2;
+    if (p->dtype == DT_BF16 && chunk_is_single(m))
+        return (small ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS) + half;
+    return (small ? CHUNK_PAYS_STEPS_OTHER_SMALL : CHUNK_PAYS_STEPS_OTHER) + half;
+}
+
+/* Where chunks compute in wide types, a walk on chip that fills the GPU is as fast. */
+static const Formula *few_enough(const Plan *p, const Formula *takes)
+{
+    if (!p->request->unasked || p->request->in_memory || p->dtype == DT_BF16)
+        return takes;
+    const Formula *heads = all_heads(p, chunk_cuts(p->m)->data);
+    return formula_and(p->m, takes, formula(p->m, F_LE, heads, formula_const(p->m, CHUNK_BLOCKS)));
 }
 
 /* Of several steps, and as many keys as there is a kernel for. */
@@ -134,6 +156,7 @@ const Formula *chunk_takes(const Plan *p)
     if (module_starts(m) >= 0 && p->request->unasked)
         takes = formula(m, F_LE, formula(m, F_MUL, least, formula_size(m, poly_dim(m, ATOM_B))),
                         formula_size(m, module_rows(m)));
+    takes = few_enough(p, takes);
     for (int i = 0; i < all->len; i++)
         takes = formula_and(m, takes, all->data[i].size[all->data[i].sizes - 1].when);
     return takes;

@@ -517,16 +517,15 @@ static const Reason *cut(Module *m)
     return why;
 }
 
-/* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states
- * of which one has CHUNK_PAYS_WIDE elements, whatever goes with it (mLSTM, DeltaProduct); else one state
- * with one update in a step and one read, from as many elements as were measured. In f64 nothing was. */
+/* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of
+ * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever goes
+ * with it (mLSTM, DeltaProduct); in f32 and f16 one state with one update in a step and one read. In f64 nothing
+ * was measured. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
-    bool beside = false;
+    bool simple = true, corrects_by_key = false;
     int64_t most = 0;
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        beside |= tensor_steps(&m->tensors.data[t]);
     for (int i = 0; i < cuts->len; i++) {
         const ChunkCut *c = &cuts->data[i];
         bool sized = c->n_keys->is_const && c->n_values->is_const && c->n_keys->value <= CHUNK_KEYS;
@@ -534,16 +533,18 @@ static bool pays(const Module *m, int storage, bool in_memory)
         if (!sized && !in_memory)
             return false;
         most = elements > most ? elements : most;
+        simple &= c->updates == 1 && c->reads.len == 1;
+        corrects_by_key |= c->by_key && c->corrected >= 0;
     }
     if (storage == DT_F64)
         return false;
-    if (in_memory || (storage == DT_BF16 && most >= CHUNK_PAYS_WIDE))
+    if (in_memory)
         return true;
-    const ChunkCut *c = cuts->data;
-    int64_t least = storage != DT_BF16               ? CHUNK_PAYS_WIDE
-                    : c->by_key && c->corrected >= 0 ? CHUNK_PAYS_BY_KEY
-                                                     : CHUNK_PAYS_NARROW;
-    return cuts->len == 1 && !beside && c->updates == 1 && c->reads.len == 1 && most >= least;
+    if (storage != DT_BF16)
+        return chunk_is_single(m) && most >= CHUNK_PAYS_WIDE;
+    return most >= (!simple           ? CHUNK_PAYS_WIDE
+                    : corrects_by_key ? CHUNK_PAYS_BY_KEY
+                                      : CHUNK_PAYS_NARROW);
 }
 
 const Schedule chunk_schedule = { .name = "chunk",

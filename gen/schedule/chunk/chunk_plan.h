@@ -21,21 +21,20 @@ enum {
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
 /* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
- * take the call. Measured on an H200 (bench/results/h200-chunk.txt), forward and backward, against tile. In
- * bf16, 64 x 64 with 2048 steps 1.2 to 1.4 times as fast, but 0.6 and 0.9 where a row has a gate for each
- * key and a correction: so 64 x 128 there; 128 x 128 5 to 10 times. In f32, 128 x 128 3.2 times, 64 x 64
- * 0.8. 128 x 128 with 256 steps as fast (forward alone twice), with 16 half as fast; states of less than 64
- * x 128 were not measured in shorter calls than of 2048 steps. */
+ * take the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In bf16,
+ * 8192 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to 1.7), 128 x
+ * 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for each key and a
+ * correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7 times), were measured
+ * with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to 1.0 with 256 and more: so
+ * chunks take these up to CHUNK_BLOCKS. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
     CHUNK_PAYS_WIDE = 128 * 128, /* f32, f16 */
-    CHUNK_PAYS_STEPS = 256,
-    CHUNK_PAYS_STEPS_SMALL = 1024, /* of states of less than 64 x 128 */
-    /* Packed sequences: the least means of their steps that were measured, on an H200 in bf16 against tile, forward and
-     * backward (bench/results/h200-packed.txt): 1.6 times as fast with 128 x 128 and 80, 1.5 with 64 x 64 and 320. */
-    CHUNK_PAYS_MEAN = 80,
-    CHUNK_PAYS_MEAN_SMALL = 320
+    CHUNK_PAYS_STEPS = 64, /* bf16, one state with one update a step and one read */
+    CHUNK_PAYS_STEPS_SMALL = 128, /* and less than 64 x 128 */
+    CHUNK_PAYS_STEPS_OTHER = 256,
+    CHUNK_PAYS_STEPS_OTHER_SMALL = 1024
 };
 
 /* Kernels of a direction in their order. PASS, JOIN: of calls in segments. REST: backward only. */
@@ -107,6 +106,7 @@ const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s)
 const Formula *chunk_places(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *out);
+bool chunk_is_single(const Module *m);
 const Formula *chunk_takes(const Plan *p);
 
 void chunk_print(Plan *p, Program *pr, Buf *cuda);
