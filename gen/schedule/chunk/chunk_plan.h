@@ -22,7 +22,7 @@ enum {
 enum { CHUNK_STEPS_LEAST = 2 };
 /* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
  * take the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In bf16,
- * 8192 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to 1.7), 128 x
+ * 8192 or 16384 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to 1.7), 128 x
  * 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for each key and a
  * correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7 times), were measured
  * with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to 1.0 with 256 and more: so
