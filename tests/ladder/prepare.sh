@@ -31,15 +31,15 @@ fi
 # in 16 bits, with one in a wider type, and with each option of time. Instances without a named schedule have no turn;
 # kernels of more than 200,000 letters, which it makes four times as long to compile, leave theirs to the next.
 sanitizer_takes() { # options, kernels
-    local schedule width=wider what taken=1
+    local schedule width=wider what turn=1
     (($(wc -c <"$2") < 200000)) || return 1
     schedule=$(grep -oE -- '--schedule [a-z]+' <<<"$1") || return 1
     [[ ! $1 =~ --dtype\ [a-z]*16 ]] || width=16
     for what in "$schedule" "$schedule $width" $(grep -oE -- '--(reverse|lengths|packed)' <<<"$1"); do
         ((in_turn[$what] = ${in_turn[$what]:-0} + 1))
-        ((in_turn[$what] > 1)) || taken=0
+        ((in_turn[$what] > 1)) || turn=0
     done
-    ((taken == 0 || in_turn[$schedule] % 8 == 1))
+    ((turn == 0 || in_turn[$schedule] % 8 == 1))
 }
 
 # Whether the instance of a line also runs on the backend `cpu`, whose plan hangs on no schedule. CPU: all (where
