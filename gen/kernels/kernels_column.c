@@ -111,7 +111,7 @@ static void sum_block(Code *x, ColumnSums *s)
     Kir *k = x->kir;
     const Group *g = x->k->g;
     /* heads: in vectors, few lanes would have some */
-    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(x->k->pr);
+    bool few = g->naxes == 1 && plan_counts_heads(x->k->p, x->k->pr, g->axes[0]);
     bool wide = g->naxes == 1 && !few && code_can_be_wide(x, g->axes[0], false) && !has_inner(x->k);
     const KirExpr *n = wide ? x->n : code_int(x, 1), *lanes = code_int(x, COLUMN_WIDTH);
     const KirExpr *each = code_mul(x, lanes, n), *block = kir_special(k, KP_BLOCK, 0);

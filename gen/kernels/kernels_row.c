@@ -342,15 +342,34 @@ typedef struct Room {
 static const Room usual_room = { 4, STAY_REGISTERS, STAY_SHARED },
                   long_room = { 8, LONG_REGISTERS, LONG_SHARED };
 
-/* How many vectors a thread keeps of everything that stays; 0: nothing stays. Where a block sums its rows,
- * these come ahead through shared memory, in two turns. */
+/* How many rows of this length a warp takes side by side, when a thread takes `each` elements. */
+static int rows_of_warp(int64_t elements, int64_t each)
+{
+    int rows = 1;
+    while (rows < 32 && elements * 2 * rows <= 32 * each)
+        rows *= 2;
+    return rows;
+}
+
+/* Nothing is read twice: does a warp have several rows all the same, each in one turn? */
+static bool fits_beside(const Code *x)
+{
+    const Kernel *k = x->k;
+    return k->g->lanes == 32 && !k->g->sums && x->row_extent->is_const && k->multiples.len == 0 &&
+           rows_of_warp(x->row_extent->value, k_width(k)) > 1;
+}
+
+/* How many vectors a thread keeps of everything that stays; 0: nothing stays, and rows have a warp or a block. Where a
+ * block sums its rows, these come ahead through shared memory, in two turns. */
 static int slots_of(const Code *x, const Group *sums, Room room)
 {
     int64_t rows = vector_bytes(x, false), fixed = vector_bytes(x, true), added = 0;
     if (sums)
         added = (int64_t)sums->arrays.len * k_width(x->k) * kir_bytes(code_real(x));
-    if (rows + fixed + added == 0 || x->mixed || !x->row_extent)
+    if (x->mixed || !x->row_extent)
         return 0;
+    if (rows + fixed + added == 0)
+        return fits_beside(x);
     for (int slots = room.slots; slots > 0; slots /= 2)
         if (slots * (fixed + added + (sums ? 0 : rows)) <= room.registers * 4 &&
             (!sums || 2 * slots * rows * STAY_THREADS <= room.shared_memory))
@@ -363,15 +382,6 @@ static int threads_for(int64_t elements, int64_t each)
 {
     int64_t n = (elements + 32 * each - 1) / (32 * each) * 32;
     return n > STAY_THREADS ? STAY_THREADS : n < 32 ? 32 : (int)n;
-}
-
-/* How many rows of this length a warp takes side by side, when a thread takes `each` elements. */
-static int rows_of_warp(int64_t elements, int64_t each)
-{
-    int rows = 1;
-    while (rows < 32 && elements * 2 * rows <= 32 * each)
-        rows *= 2;
-    return rows;
 }
 
 static void note_multiples(const Kernel *k, Group *g)

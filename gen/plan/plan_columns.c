@@ -4,12 +4,13 @@
 #include "ir/marks.h"
 #include "plan_pass.h"
 
-/* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop. */
+/* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop, which is no
+ * short one: a block takes a row at a time. */
 static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
 {
     if (g->kind == G_MAP)
         return g->naxes == 1 && g->axes[0] == extent && g->batched && g->phase != PHASE_DURING &&
-               !(extent->is_const && extent->value < 256);
+               !(extent->is_const && extent->value < 256) && extent != p->heads;
     if (g->kind != G_ROW || g->past || g->naxes || !g->batched || g->phase == PHASE_DURING || g->sums)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {

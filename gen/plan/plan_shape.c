@@ -145,6 +145,12 @@ const Poly *walk_blocks(const Program *pr)
     return NULL;
 }
 
+/* Rows of heads are short, also where their number is the call's: a block of its own for each has nothing to do. */
+bool plan_counts_heads(const Plan *p, const Program *pr, const Poly *extent)
+{
+    return extent == walk_blocks(pr) || extent == p->heads;
+}
+
 void finish_groups(Plan *p, Program *pr)
 {
     int64_t real = p->compute == DT_F64 ? 8 : 4;
@@ -155,7 +161,7 @@ void finish_groups(Plan *p, Program *pr)
             elements = poly_mul(p->m, elements, g->axes[k]);
         if (g->kind == G_MAP) {
             g->flat = elements->is_const && elements->value < 256;
-            g->packed = !g->flat && g->timed && elements == walk_blocks(pr);
+            g->packed = !g->flat && g->timed && plan_counts_heads(p, pr, elements);
             g->threads = g->phase == PHASE_DURING ? 128 : 256;
         }
         if (g->past)

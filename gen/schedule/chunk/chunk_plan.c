@@ -118,6 +118,7 @@ static Read source_of(const Plan *p, TensorId t)
 static void begin(Plan *p)
 {
     between_sources(p, source_of);
+    p->heads = chunk_cuts(p->m)->data->n_heads;
 }
 
 /* ---- storage of what passes between the step and the walk ---- */
