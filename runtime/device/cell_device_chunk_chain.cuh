@@ -438,4 +438,18 @@ __device__ __forceinline__ void cell_chain_store(T *to, int64_t pitch, const flo
     }
 }
 
+template <class T> __device__ __forceinline__ void cell_clear_words(T *to)
+{
+    const uint32_t none[4] = {};
+    cell_store_words(to, none);
+}
+// Zeros in the place of two tiles.
+template <class T> __device__ __forceinline__ void cell_chain_clear(T *to, int64_t pitch)
+{
+    constexpr int each = 16 / (int)sizeof(T), line = 16 / each;
+    CELL_UNROLL
+    for (int n = cell_lane(); n < 16 * line; n += 32)
+        cell_clear_words(to + n / line * pitch + n % line * each);
+}
+
 #endif

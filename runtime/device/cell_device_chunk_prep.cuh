@@ -112,6 +112,7 @@ template <class M> struct cell_chunk_plain_prep {
     static constexpr int C = M::rows, pitch = C + 1, slab = CELL_CHUNK_SLAB, slab_pitch = slab + 1;
     static constexpr bool by_key = M::decay == 2;
     typedef cell_chunk_windows<M, by_key ? slab : 1> windows;
+    static constexpr int resident = 1; // blocks that a multiprocessor is to hold
 
     __host__ __device__ static constexpr int64_t smem()
     {

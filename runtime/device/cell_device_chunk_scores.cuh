@@ -19,8 +19,8 @@ template <class M> struct cell_chunk_scores {
                          pair_pitch = 18;
     static constexpr int vectors = u + M::additions + M::reads;            // w, c_n, q_r
     static constexpr int square = C * square_pitch, wide = C * wide_pitch; // of Part
-    static constexpr int diagonal_pitch = 20;
     static constexpr bool by_key = record::by_key;
+    static constexpr int diagonal_pitch = by_key ? 20 : 16;
     static constexpr int readers = u + M::reads, key_pitch = K + 4; // w, q_r
 
     // Where the correction is the only addition and there is one read, its scores come first, and F and L
@@ -33,6 +33,8 @@ template <class M> struct cell_chunk_scores {
     {
         return cell_carve_bytes<Part>(parts) + cell_carve_bytes<float>(floats());
     }
+    // Blocks that a multiprocessor is to hold, where its 228 KiB are enough; each takes 1 KiB more.
+    static constexpr int resident = smem() <= 56 << 10 ? 4 : 1;
     __host__ __device__ static constexpr int floats()
     {
         return vectors * C + (by_key ? 0 : u * C * diagonal_pitch) +
@@ -395,60 +397,70 @@ template <class M> struct cell_chunk_scores {
                     chain::multiply(sum[j * 2 + h], a, b.half[h]);
             }
         }
+        weigh_earlier(sum, f, g, before);
         CELL_UNROLL
         for (int j = 0; j < blocks; j++)
-            if (j <= own())
-                weigh(sum + j * 2, f, g, j, before);
+            if (j == own())
+                weigh_own(sum + j * 2, f, g, before);
     }
 
-    // A block of it: numbers and windows of two rows and of four columns of the lane.
-    __device__ __forceinline__ void weigh(float (*sum)[4], int f, int g, int block, bool before) const
+    // Blocks of it in front of the warp's own, of which a row sees all: a row's factor times a column's.
+    __device__ __forceinline__ void weigh_earlier(float (*sum)[4], int f, int g, bool before) const
     {
-        const bool inside = block == own();
-        float between = 1, row[2];
-        int last[2], front[2]; // the row whose gate is the last of the window; t, or the first of its update
-        if constexpr (M::decay == 1)
-            for (int b = block + 1; b < own(); b++)
-                between *= total_of(b);
+        float row[2];
         CELL_UNROLL
         for (int half = 0; half < 2; half++) {
-            const int t = own() * 16 + lane_row(half * 2);
-            front[half] = before ? cell_chunk_front<M>(t) : t;
-            last[half] = before && front[half] % 16 != 0 ? front[half] - 1 : t;
+            const int t = own() * 16 + lane_row(half * 2), front = before ? cell_chunk_front<M>(t) : t + 1;
             row[half] = number[f * C + t];
             if constexpr (M::decay == 1)
-                if (!inside && !(before && front[half] % 16 == 0))
-                    row[half] *= pre[last[half]];
+                if (front % 16 != 0 || !before)
+                    row[half] *= pre[front - 1];
         }
         CELL_UNROLL
-        for (int tile = 0; tile < 2; tile++) {
-            const int s = block * 16 + tile * 8 + lane_column(0);
-            float by[2], behind[2] = {1, 1};
-            cell_load_vec<2>(by, number + (g * C + s));
-            if constexpr (M::decay == 1)
-                if (!inside)
+        for (int j = blocks - 2; j >= 0; j--) {
+            if (j >= own())
+                continue;
+            CELL_UNROLL
+            for (int tile = 0; tile < 2; tile++) {
+                const int s = j * 16 + tile * 8 + lane_column(0);
+                float column[2], behind[2] = {1, 1};
+                cell_load_vec<2>(column, number + (g * C + s));
+                if constexpr (M::decay == 1)
                     cell_load_vec<2>(behind, suf + s);
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    sum[j * 2 + tile][i] *= row[i / 2] * (column[i % 2] * behind[i % 2]);
+            }
+            if constexpr (M::decay == 1) {
+                row[0] *= total_of(j);
+                row[1] *= total_of(j);
+            }
+        }
+    }
+
+    // The warp's own block of it: numbers and windows of two rows and of four columns of the lane.
+    __device__ __forceinline__ void weigh_own(float (*sum)[4], int f, int g, bool before) const
+    {
+        CELL_UNROLL
+        for (int tile = 0; tile < 2; tile++) {
+            const int column = tile * 8 + lane_column(0);
+            float by[2];
+            cell_load_vec<2>(by, number + (g * C + own() * 16 + column));
             CELL_UNROLL
             for (int half = 0; half < 2; half++) {
-                const int t = own() * 16 + lane_row(half * 2);
-                float window[2] = {behind[0] * between, behind[1] * between};
+                const int r = lane_row(half * 2), t = own() * 16 + r;
+                const int seen = before ? cell_chunk_front<M>(r) : r + 1; // so many rows of the block
+                float window[2] = {1, 1}, own_sum[2] = {sum[tile][half * 2], sum[tile][half * 2 + 1]};
                 if constexpr (M::decay == 1)
-                    if (inside)
-                        cell_load_vec<2>(window, pair + (last[half] * pair_pitch + s % 16));
-                if constexpr (by_key)
-                    if (inside) {
-                        const int pairs = ((f < u ? 0 : f - M::additions) * M::additions + g - u) * C;
-                        float of_block[2];
-                        cell_load_vec<2>(of_block, within + ((pairs + t) * diagonal_pitch + s % 16));
-                        sum[tile][half * 2] = of_block[0];
-                        sum[tile][half * 2 + 1] = of_block[1];
-                    }
-                CELL_UNROLL
-                for (int e = 0; e < 2; e++) {
-                    const bool seen = before ? s + e < front[half] : s + e <= t;
-                    float &v = sum[tile][half * 2 + e];
-                    v = seen ? v * (row[half] * by[e]) * window[e] : 0.0f;
+                    cell_load_vec<2>(window, pair + ((seen > 0 ? own() * 16 + seen - 1 : t) * pair_pitch + column));
+                if constexpr (by_key) {
+                    const int pairs = ((f < u ? 0 : f - M::additions) * M::additions + g - u) * C;
+                    cell_load_vec<2>(own_sum, within + ((pairs + t) * diagonal_pitch + column));
                 }
+                CELL_UNROLL
+                for (int e = 0; e < 2; e++)
+                    sum[tile][half * 2 + e] =
+                        column + e < seen ? own_sum[e] * (number[f * C + t] * by[e]) * window[e] : 0.0f;
             }
         }
     }
@@ -457,7 +469,10 @@ template <class M> struct cell_chunk_scores {
     {
         CELL_UNROLL
         for (int j = 0; j < blocks; j++)
-            cell_chain_store(m + (own() * C + j) * 16, C, sum + j * 2);
+            if (j <= own())
+                cell_chain_store(m + (own() * C + j) * 16, C, sum + j * 2);
+            else
+                cell_chain_clear(m + (own() * C + j) * 16, C);
     }
 
     // The elements of a block, in their parts, to the places of its transpose or its own.
@@ -615,12 +630,23 @@ template <class M> struct cell_chunk_scores {
         if (!x.inverse)
             return;
         Part *const f = x.inverse + rows.first / C * Parts::count * C * C;
-        for (int n = cell_thread(); n < Parts::count * C * line; n += CELL_CHUNK_THREADS) {
-            const int t = n / line % C, s = n % line * each;
-            uint32_t words[4] = {};
-            if (s / 16 <= t / 16)
-                cell_shared_words(words, inverse + (n / line / C * square + t * square_pitch + s));
-            cell_store_words(f + n * each, words);
+        constexpr int together = CELL_CHUNK_THREADS / line, turns = (C + together - 1) / together; // rows
+        const int first = cell_thread() / line, s = cell_thread() % line * each;
+        CELL_UNROLL
+        for (int part = 0; part < Parts::count; part++) {
+            CELL_UNROLL
+            for (int i = 0; i < turns; i++) {
+                const int t = first + i * together;
+                uint32_t words[4];
+                if (C % together != 0 && t >= C)
+                    continue;
+                if (s / 16 <= t / 16) {
+                    cell_shared_words(words, inverse + (part * square + t * square_pitch + s));
+                    cell_store_words(f + (part * C + t) * C + s, words);
+                } else {
+                    cell_clear_words(f + (part * C + t) * C + s);
+                }
+            }
         }
     }
 
@@ -795,7 +821,7 @@ template <class M> struct cell_chunk_scores {
     {
         if (rows.valid == 0)
             return;
-        const bool works = own() < blocks;
+        const bool works = blocks * 32 == CELL_CHUNK_THREADS || own() < blocks;
         fetch();
         if constexpr (by_key) {
             cell_cp_async_wait<0>();

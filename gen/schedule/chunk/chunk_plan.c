@@ -207,7 +207,7 @@ static bool rest_fits(const Plan *p, const ChunkCut *c, ChunkSize *s, int keys, 
     s->rest_keys = equal_part(s->keys, keys);
     s->rest_threads = s->rows < 64 ? 128 : one && p->compute != DT_F64 ? 512 : 256;
     ChunkFacts f = chunk_facts(p, c, s);
-    return chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && (one || chunk_resident(&f) > 1);
+    return chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && (one || chunk_resident(&f, CHUNK_REST) > 1);
 }
 
 /* What rest takes at a time, of what fits. Measured on an H200, in bf16: all keys and values at once are

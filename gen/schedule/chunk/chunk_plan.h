@@ -87,7 +87,7 @@ typedef struct ChunkFacts {
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
-int chunk_resident(const ChunkFacts *f); /* blocks of rest that a multiprocessor should hold */
+int chunk_resident(const ChunkFacts *f, ChunkKind kind); /* blocks of prep, rest that a multiprocessor should hold */
 int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
 int64_t chunk_record(const ChunkFacts *f);
 

@@ -44,7 +44,7 @@ static int64_t prep(const ChunkFacts *f)
     bool early = u && !f->by_key && additions == 1 && f->reads == 1;
     int64_t parts = early && squares < (vectors - 1) * wide ? vectors * wide
                                                             : (early ? wide : vectors * wide) + squares;
-    int64_t floats = vectors * C + (f->by_key ? 0 : 20 * u * C);
+    int64_t floats = vectors * C + (f->by_key ? 0 : 16 * u * C);
     if (f->by_key)
         floats += 2 * C * (K + 4) + 3 * (C / 16) * K + 20 * readers * additions * C;
     else if (f->decays)
@@ -122,8 +122,10 @@ static int64_t join(const ChunkFacts *f)
     return carve((int64_t)f->keys * CHUNK_JOINED, f->real) + carve(f->keys, f->real);
 }
 
-int chunk_resident(const ChunkFacts *f)
+int chunk_resident(const ChunkFacts *f, ChunkKind kind)
 {
+    if (kind == CHUNK_PREP)
+        return f->real == 4 && prep(f) <= 56 << 10 ? 4 : 1;
     return rest(f) <= 113 << 10 ? 2 : 1;
 }
 

@@ -46,7 +46,8 @@ static int resident(const Kernel *k)
 {
     const Printing *x = printing(k);
     ChunkFacts f = chunk_facts(k->p, x->w->cut, x->s);
-    return x->kind == CHUNK_REST ? chunk_resident(&f) : 0;
+    int n = x->kind == CHUNK_REST || x->kind == CHUNK_PREP ? chunk_resident(&f, x->kind) : 0;
+    return x->kind == CHUNK_PREP && n == 1 ? 0 : n;
 }
 
 static const KernelHooks hooks = { .all_steps = true, .resident = resident, .buffer = buffer_name };
@@ -277,7 +278,8 @@ static const char *same_numbers(const Plan *p, const ChunkWalk *w, const ChunkSi
                  { "cell_chunk_joiner<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_JOIN) },
                  { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
                  { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
-                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f) } };
+                 { "cell_chunk_prep<%s>::resident", chunk_resident(&f, CHUNK_PREP) },
+                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f, CHUNK_REST) } };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         buf_line(&text, "static_assert(%s == %lld, \"the compiler has another number\");",
                  intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
