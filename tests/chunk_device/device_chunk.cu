@@ -102,6 +102,7 @@ template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threa
 enum Kind {
     MIXED,      // gates of any sign, now and then exactly 0, 1 or tiny
     FORGETTING, // gates of e^-80 everywhere
+    KEEPING,    // gates near 1 and -1, whose product over a chunk is no small number
     ONE_KEY,    // the correction takes off what the same key has at every step
     TWO_KEYS,   // two keys in turn, with a strength of 1.9
     WHOLE       // small whole numbers, which every type sums exactly
@@ -134,6 +135,7 @@ static void draw(const Member &m, const Case &c, Random &random, Operands &x)
     for (double &e : x.decay) {
         const int which = random.integer(0, 23);
         e = c.kind == FORGETTING ? exp(-80)
+            : c.kind == KEEPING  ? random.uniform(0.97, 1) * (which ? 1 : -1)
             : which == 0         ? 0
             : which == 1         ? 1
             : which == 2         ? exp(-60.0)
@@ -563,6 +565,10 @@ template <class M> static void test_member(const char *type, const char *member)
     c = {K, V, {1, 2 * C, 1, {}, false}, M::decay ? FORGETTING : ONE_KEY};
     c.scaled = every;
     run(M::decay ? "gates of e^-80" : "one key", c);
+    if (M::decay) {
+        c = {K, V, {1, 2 * C, 1, {}, false}, KEEPING};
+        run("gates near 1", c);
+    }
     if (M::corrected) {
         c = {K, V, {1, C + 16, 1, {}, false}, M::decay ? ONE_KEY : TWO_KEYS};
         run(M::decay ? "one key" : "two keys", c);
