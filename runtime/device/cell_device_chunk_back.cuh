@@ -28,6 +28,7 @@ template <class M> struct cell_chunk_backward {
     Part *corrections; // dR, where corrected: row t of chunk i and value v at (i * values + v) * rows + t
     Part *solved;      // d_0, where corrected, of all rows of all chunks: row t and value v at t * values + v;
                        // `rest` writes and reads it
+    // The vectors of weight and column[0] may be one place, not by key: it is given the sum of both.
     cell_chunk_gradient column[M::additions], known[M::additions], weight, read[M::reads];
     cell_chunk_result decay; // of a number: element 0
 };

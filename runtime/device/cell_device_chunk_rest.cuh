@@ -1276,7 +1276,15 @@ template <class M> struct cell_chunk_rester {
             to[0] = (R)to[0] + sum;
     }
 
-    __device__ void make_reader(int f, int k0)
+    // Are the gradients of w's and of the first column's vector one, of a vector that is both?
+    __device__ __forceinline__ bool joined() const
+    {
+        const cell_chunk_result &a = g.weight.vector, &b = g.column[0].vector;
+        return corrections != 0 && a.at && a.at == b.at && a.element == b.element;
+    }
+
+    // held: of w, where its gradient goes with the first column's.
+    __device__ void make_reader(int f, int k0, keys_tile &held)
     {
         keys_tile sum;
         sum.clear();
@@ -1299,11 +1307,15 @@ template <class M> struct cell_chunk_rester {
             need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
             sum.add(scores(f, n), column_part(n), 0, C, [](int t, int s) { return s <= t; });
         }
+        if (!is_read(f) && joined()) {
+            held = sum;
+            return;
+        }
         const writer out = writes(reader_result(f).vector, k0, x.keys);
         put_tile(out, sum);
     }
 
-    __device__ void make_column(int n, int k0)
+    __device__ void make_column(int n, int k0, const keys_tile &held)
     {
         keys_tile sum;
         sum.clear();
@@ -1326,6 +1338,8 @@ template <class M> struct cell_chunk_rester {
             need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
             sum.add(scores(f, n).across(), reader_part(f), 0, C, [](int s, int t) { return s <= t; });
         }
+        if (n == 0 && joined())
+            sum.add_sums(held);
         const writer out = writes(g.column[n].vector, k0, x.keys);
         put_tile(out, sum);
     }
@@ -1550,12 +1564,14 @@ template <class M> struct cell_chunk_rester {
             if constexpr (by_key) {
                 make_slab(k0);
             } else {
+                keys_tile held;
+                held.clear();
                 CELL_UNROLL_BY(1)
                 for (int f = 0; f < readers; f++)
-                    make_reader(f, k0);
+                    make_reader(f, k0, held);
                 CELL_UNROLL_BY(1)
                 for (int n = 0; n < additions; n++)
-                    make_column(n, k0);
+                    make_column(n, k0, held);
             }
         }
         cell_barrier();

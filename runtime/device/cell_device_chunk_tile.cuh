@@ -350,6 +350,18 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             }
         }
     }
+    __device__ __forceinline__ void add_sums(const cell_chunk_tile &other)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < down; i++) {
+            CELL_UNROLL
+            for (int j = 0; j < along; j++) {
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++)
+                    x[i][j][r] += other.x[i][j][r];
+            }
+        }
+    }
     // two(row, column, Sum &, Sum &): of each pair of neighbours that the thread has, of blocks of 16 x 16
     // that wants(row block, block of columns) says.
     template <class Wants, class Two> __device__ __forceinline__ void pairs(Wants wants, Two two)

@@ -252,8 +252,15 @@ static NodeId join(Cut *c, const Scaled *x, int n, bool vectors)
     return ones ? -1 : rows_join(c->m, value, n, c->row);
 }
 
-/* An operand of all updates. */
-static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, ChunkOperand *out)
+/* A vector that is an output already. */
+typedef struct TakenVector {
+    NodeId value;
+    TensorId tensor;
+} TakenVector;
+
+/* An operand of all updates. Is its vector the one that was taken, it is that tensor, and its cotangent is part of that
+ * one's. */
+static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, TakenVector *taken, ChunkOperand *out)
 {
     Module *m = c->m;
     int n = c->to->updates;
@@ -267,7 +274,17 @@ static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, ChunkOpe
     NodeId number = join(c, x, n, false), vector = join(c, x, n, true);
     if (number >= 0 && !take_value(c, number, false, false, intern_f(m->c, "%s_number", name), &out->number))
         return false;
-    return vector < 0 || take_value(c, vector, key, !key, name, &out->vector);
+    if (vector < 0)
+        return true;
+    if (taken && taken->value == vector) {
+        out->vector = taken->tensor;
+        return true;
+    }
+    if (!take_value(c, vector, key, !key, name, &out->vector))
+        return false;
+    if (taken)
+        *taken = (TakenVector){ vector, out->vector };
+    return true;
 }
 
 /* The update of a row of the step. */
@@ -297,6 +314,7 @@ static bool take_addition(Cut *c, int n)
     static const ChunkVectors none = { 0 };
     Scaled *x = arena_alloc(m->arena, sizeof *x * (size_t)c->to->updates);
     ChunkAdded added;
+    TakenVector taken = { -1, -1 }, *const keys = c->to->by_key ? NULL : &taken;
     ChunkOperand *const to[] = { &added.column, &added.known, &added.weight };
     static const char *const names[] = { "column", "known", "weight" };
     for (int k = 0; k < 3; k++) {
@@ -304,7 +322,8 @@ static bool take_addition(Cut *c, int n)
             const ChunkAddition *a = addition_of(c, u, n);
             x[u] = scaled_of(c, !a ? &none : k == 0 ? &a->columns : k == 1 ? &a->known : &a->weights);
         }
-        if (!take_operand(c, x, k != 1, intern_f(m->c, "%s_%s%d", state_name(c), names[k], n), to[k]))
+        const char *name = intern_f(m->c, "%s_%s%d", state_name(c), names[k], n);
+        if (!take_operand(c, x, k != 1, name, k != 1 ? keys : NULL, to[k]))
             return false;
     }
     vec_push(m->arena, &c->to->added, added);
@@ -524,7 +543,7 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, 
     for (int u = 0; u < c->to->updates; u++)
         rows[u] = (Scaled){ .scale = 1, .number = -1, .vector = -1 };
     rows[row_of(c, x)] = scaled_of(c, &weights);
-    if (!take_operand(c, rows, true, name, &out->weight))
+    if (!take_operand(c, rows, true, name, NULL, &out->weight))
         return false;
     out->given = new_tensor(c, T_INPUT, intern_f(c->m->c, "%s_read%d", state_name(c), c->to->reads.len), axes,
                             axes_of(c, false, true, axes));
