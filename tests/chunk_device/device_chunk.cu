@@ -116,6 +116,7 @@ struct Case {
     unsigned real = 0;     // vectors that lie in Real; bit VECTORS: the gates, VECTORS + 1: the states
     int element = 1;       // distance of elements of vectors
     bool constant = false; // one row of w and of q for all steps
+    bool joined = false;   // the gradients of w and of the first c go to one place
     bool partial = false;  // no initial state, no cotangent of the last one
     bool adds = false;     // the state's gradient is added to what is there
     int segments = 1;      // that are walked side by side
@@ -372,6 +373,8 @@ template <class M> class Run
         if (m.corrected) {
             g.of.addition[0].weight = vector(vector_w(), b, h);
             g.weight = gradient(vector_w(), b, h);
+            if (c.joined)
+                g.weight.vector = g.column[0].vector;
         }
         for (int r = 0; r < m.reads; r++) {
             g.of.read[r] = vector(vector_q(r), b, h);
@@ -452,6 +455,13 @@ template <class M> class Run
                   read_to[r]);
         judge("final state", 0, y.state,
               {&moved_results[0].state, &moved_results[1].state, &moved_results[2].state}, state_to);
+        for (Operands *of : { &gradients, &moved[0], &moved[1], &moved[2] }) {
+            Numbers &to = of->vector[vector_c(0)], &from = of->vector[vector_w()];
+            for (size_t e = 0; c.joined && e < to.size(); e++)
+                to[e] += from[e];
+            if (c.joined)
+                from.clear();
+        }
         for (int i = 0; i < VECTORS; i++) {
             for (Numbers *of :
                  { &gradients.vector[i], &moved[0].vector[i], &moved[1].vector[i], &moved[2].vector[i] })
@@ -568,6 +578,11 @@ template <class M> static void test_member(const char *type, const char *member)
     if (M::decay) {
         c = {K, V, {1, 2 * C, 1, {}, false}, KEEPING};
         run("gates near 1", c);
+    }
+    if (M::corrected && M::decay != 2) {
+        c = {K, V, {1, C + 7, 2, {}, false}};
+        c.scaled = every, c.joined = true, c.adds = true;
+        run("one gradient of w and of c, added", c);
     }
     if (M::corrected) {
         c = {K, V, {1, C + 16, 1, {}, false}, M::decay ? ONE_KEY : TWO_KEYS};
