@@ -51,6 +51,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
 one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 1,34,5 gpu:2,34,5"
 two="1,1,7,2 2,2,5,3 3,3,9,1 1,5,3,2 3,17,7,5 1,34,5,3"
 heads="1,1,2 2,2,3 3,3,1 1,5,4 3,17,2 1,34,5"
+one_few=$one
 one_less="1,1 2,2 3,3 1,5 3,17 1,34 gpu:2,34"
 if [[ -n $full ]]; then
     one+=" 5,15,33 1,16,64 7,33,70 2,100,13"
@@ -236,14 +237,17 @@ instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --
 # Warps that exchange in the replay too, behind which the way back begins.
 TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
-# In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws.
-TYPES=${TYPES:-${COVER:+f32 f64}} instance moneta steps "$one" --dim N=3
+# In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws; and with the sizes of FULL single
+# elements of Moneta in f32.
+decided=${COVER:+f32 f64}
+[[ -z $full ]] || decided="f32 f64"
+TYPES=${TYPES:-$decided} instance moneta steps "$one_few" --dim N=3
 for spec in yaad memora; do
     instance $spec steps "$one" --dim N=3
 done
 # At larger widths the memory diverges, beyond the range of f32, within fifteen steps.
 instance titans_mlp steps "1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5${full:+ 5,15,12 1,16,16 7,33,10 2,100,6}" --dim N=3
-TYPES=${TYPES:-${COVER:+f32 f64}} instance trellis steps "$one" --dim K=3
+TYPES=${TYPES:-$decided} instance trellis steps "$one" --dim K=3
 instance atlas tile "$one" --dim N=6 --set clamps=exact
 instance hebbian tile "$one" --dim N=6 --set feature=fourier
 instance lattice steps "$one" --dim N=6 --dim M=3 --set write=similarity
