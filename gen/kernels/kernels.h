@@ -193,7 +193,8 @@ void k_split_row(Kernel *k, const char *row);
 /* The row of step t, and `ahead` steps later, among the rows of a sequence: a reversed cell begins with the last. */
 const char *k_time_row(Kernel *k, const char *t, int ahead);
 const char *k_first_row(Kernel *k, const char *b); /* of sequence b: "b * dim_T" */
-/* Of packed sequences: where each begins, [B + 1]; and, for sequence k->b, lines with its first_row and its own dim_T. */
+/* Of packed sequences: where each begins, [B + 1]; and, for sequence k->b, lines with its first_row and its
+ * own dim_T. */
 const char *k_starts(Kernel *k);
 void k_declare_sequence(Kernel *k);
 /* Declares bt, the row of sequence b at step t, and the rows that it has in rings of one and two. */

@@ -128,17 +128,19 @@ __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows)
     return (steps + rows - 1) / rows;
 }
 
-// Of packed sequences, the place of a sequence's first chunk among those of a head, of its first row and its number:
-// one whose row is `first` behind has rows in between, and ceil(n / rows) <= (first + n) / rows - first / rows + 1. So
-// places of sequences do not meet, and all chunks of a head with `all` rows have all / rows + sequences of them.
+// Of packed sequences, the place of a sequence's first chunk among those of a head, from its first row and its
+// number. A sequence of n rows has at most (first + n) / rows - first / rows + 1 chunks: so the places of two
+// sequences do not meet, and a head of `all` rows has all / rows + sequences of them.
 __host__ __device__ constexpr int64_t cell_chunk_place(int64_t first, int rows, int64_t sequence)
 {
     return first / rows + sequence;
 }
 
-// The sequence that has a place: the last one whose first place is there or before. A row of the call has `updates` rows.
-__device__ __forceinline__ int64_t cell_chunk_sequence(const int32_t *starts, int64_t sequences, int64_t total, int updates,
-                                                       int rows, int64_t place)
+// The sequence that has a place: the last one whose first place is there or before. A row of the call has
+// `updates` rows.
+__device__ __forceinline__ int64_t cell_chunk_sequence(const int32_t *starts, int64_t sequences,
+                                                       int64_t total, int updates, int rows,
+                                                       int64_t place)
 {
     int64_t low = 0, high = sequences;
     while (high - low > 1) {

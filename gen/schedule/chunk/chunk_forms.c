@@ -20,7 +20,8 @@ const Formula *chunk_places(const Plan *p, const ChunkCut *c, const ChunkSize *s
     if (module_starts(m) < 0)
         return formula(m, F_MUL, all_heads(p, c), chunk_count(p, c, s));
     const Formula *rows = formula_size(m, poly_mul(m, module_rows(m), poly_const(m, c->updates)));
-    const Formula *of_head = formula(m, F_ADD, formula_with(m, F_DIV, rows, s->rows), formula_size(m, poly_dim(m, ATOM_B)));
+    const Formula *of_head =
+        formula(m, F_ADD, formula_with(m, F_DIV, rows, s->rows), formula_size(m, poly_dim(m, ATOM_B)));
     return formula(m, F_MUL, formula_size(m, c->n_heads), of_head);
 }
 
@@ -120,8 +121,8 @@ bool chunk_is_single(const Module *m)
     return cuts->len == 1 && cuts->data->updates == 1 && cuts->data->reads.len == 1;
 }
 
-/* Steps of a call of which chunks take it: all but one where they were asked for. Of packed sequences their mean, of
- * which the last chunk has half of its rows. */
+/* Steps of a call of which chunks take it: all but one where they were asked for. Of packed sequences their
+ * mean, of which the last chunk has half of its rows. */
 static int least_steps(const Plan *p)
 {
     const Module *m = p->m;

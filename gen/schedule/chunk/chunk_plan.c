@@ -543,9 +543,7 @@ static bool pays(const Module *m, int storage, bool in_memory)
         return true;
     if (storage != DT_BF16)
         return chunk_is_single(m) && most >= CHUNK_PAYS_WIDE;
-    return most >= (!simple           ? CHUNK_PAYS_WIDE
-                    : corrects_by_key ? CHUNK_PAYS_BY_KEY
-                                      : CHUNK_PAYS_NARROW);
+    return most >= (!simple ? CHUNK_PAYS_WIDE : corrects_by_key ? CHUNK_PAYS_BY_KEY : CHUNK_PAYS_NARROW);
 }
 
 const Schedule chunk_schedule = { .name = "chunk",

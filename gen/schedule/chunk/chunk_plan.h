@@ -21,12 +21,12 @@ enum {
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
 /* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
- * take the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In bf16,
- * 8192 or 16384 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to 1.7), 128 x
- * 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for each key and a
- * correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7 times), were measured
- * with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to 1.0 with 256 and more: so
- * chunks take these up to CHUNK_BLOCKS. */
+ * take the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In
+ * bf16, 8192 or 16384 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to
+ * 1.7), 128 x 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for each
+ * key and a correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7 times), were
+ * measured with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to 1.0 with 256 and
+ * more: so chunks take these up to CHUNK_BLOCKS. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
@@ -87,7 +87,8 @@ typedef struct ChunkFacts {
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
-int chunk_resident(const ChunkFacts *f, ChunkKind kind); /* blocks of prep, rest that a multiprocessor should hold */
+/* Blocks of prep, or of rest, that a multiprocessor should hold. */
+int chunk_resident(const ChunkFacts *f, ChunkKind kind);
 int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
 int64_t chunk_record(const ChunkFacts *f);
 
