@@ -1163,7 +1163,8 @@ void ir_verify(const Module *m, const char *pass)
         for (int k = 0; k < ROOT_COUNT; k++) {
             verify_root(&v, m->roots.data[t].of[k], x, root_table[k].what);
             NodeId root = m->roots.data[t].of[k];
-            REQUIRE(&v, root < 0 || (x->kind == root_table[k].of && root_kind(m, root, &(TensorId){ 0 }) >= 0),
+            TensorId of;
+            REQUIRE(&v, root < 0 || (x->kind == root_table[k].of && root_kind(m, root, &of) >= 0),
                     "%s can have no %s", x->name, root_table[k].what);
         }
         REQUIRE(&v, x->kind != T_STATE || (m->roots.data[t].next >= 0) != x->chunk,

@@ -359,8 +359,8 @@ static bool fits_beside(const Code *x)
            rows_of_warp(x->row_extent->value, k_width(k)) > 1;
 }
 
-/* How many vectors a thread keeps of everything that stays; 0: nothing stays, and rows have a warp or a block. Where a
- * block sums its rows, these come ahead through shared memory, in two turns. */
+/* How many vectors a thread keeps of everything that stays; 0: nothing stays, and rows have a warp or a
+ * block. Where a block sums its rows, these come ahead through shared memory, in two turns. */
 static int slots_of(const Code *x, const Group *sums, Room room)
 {
     int64_t rows = vector_bytes(x, false), fixed = vector_bytes(x, true), added = 0;

@@ -415,7 +415,7 @@ struct Plan {
     LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
-    const Poly *heads;            /* of a sequence, which kernels beside the module walk; NULL: there are none */
+    const Poly *heads; /* of a sequence, which kernels beside the module walk; NULL: there are none */
     Units *units;                 /* where a thread walks one; else NULL */
     bool own_ends;                /* then the walks may begin with the states that the call gives and leave
                                    * the final ones, and the same of the adjoints; else other kernels do */
@@ -470,7 +470,8 @@ typedef struct CpuChoice {
 CpuChoice cpu_choice(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
 const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
-bool plan_counts_heads(const Plan *p, const Program *pr, const Poly *extent); /* of what walks on chip or in chunks */
+/* Is it the number of heads of what walks on chip or in chunks? */
+bool plan_counts_heads(const Plan *p, const Program *pr, const Poly *extent);
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
 bool plan_timed(const Plan *p, NodeId array);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */

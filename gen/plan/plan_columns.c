@@ -4,8 +4,8 @@
 #include "ir/marks.h"
 #include "plan_pass.h"
 
-/* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop, which is no
- * short one: a block takes a row at a time. */
+/* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop,
+ * which is no short one: a block takes a row at a time. */
 static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
 {
     if (g->kind == G_MAP)

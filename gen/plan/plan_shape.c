@@ -145,7 +145,7 @@ const Poly *walk_blocks(const Program *pr)
     return NULL;
 }
 
-/* Rows of heads are short, also where their number is the call's: a block of its own for each has nothing to do. */
+/* Rows of heads are short, also where their number is the call's: a block for each has nothing to do. */
 bool plan_counts_heads(const Plan *p, const Program *pr, const Poly *extent)
 {
     return extent == walk_blocks(pr) || extent == p->heads;

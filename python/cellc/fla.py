@@ -244,8 +244,8 @@ def key_of(spec, dtype, **settings):
 
 
 class Way(NamedTuple):
-    """How a call goes: a step of each sequence, [B, ...]; all steps, [B, T, ...]; or, with `starts` [B + 1], the rows of
-    sequences one behind the other, [total, ...]."""
+    """How a call goes: a step of each sequence, [B, ...]; all steps, [B, T, ...]; or, with `starts` [B + 1],
+    the rows of sequences one behind the other, [total, ...]."""
 
     step: bool
     starts: object = None
@@ -269,7 +269,7 @@ class Way(NamedTuple):
         return before + (1 if self.step else x.shape[1] if self.starts is None else self.starts.diff())
 
     def places(self, x, before):
-        """Which step of its sequence each row of x is, counted from 0, for rows that have heads behind them."""
+        """Which step of its sequence each row of x is, counted from 0."""
         if self.step:
             return before if isinstance(before, torch.Tensor) else torch.tensor([before], device=x.device)
         if self.starts is None:
@@ -360,7 +360,8 @@ class Norm(torch.nn.Module):
 
 
 def rotated(x, places):
-    """x [..., heads, size], each half of a head against the other, by angles that grow with the step, `places` [...]."""
+    """x [..., heads, size], each half of a head against the other, by angles that grow with the step.
+    places: [...]."""
     kind, size = wide(x).dtype, x.shape[-1]
     rates = 1 / 10000 ** (torch.arange(0, size, 2, device=x.device, dtype=kind) / size)
     angles = places.to(kind).unsqueeze(-1) * rates
@@ -473,30 +474,34 @@ class Layer(torch.nn.Module):
         return leave(self.o_proj(y)), State(conv, recurrent, way.seen(rows, state.seen))
 
     def entered(self, x, cu_seqlens, mask):
-        """(x, or of sequences of several lengths their rows; where each begins; what gives the output the form of x)"""
+        """(x, or the rows of several sequences; where each begins; what gives an output the form of x)"""
         if mask is not None:
             if cu_seqlens is not None:
                 self.refuse("cu_seqlens and attention_mask are given; wanted one of them")
             return self.unpadded(x, mask)
         if cu_seqlens is None:
             return x, None, lambda y: y
-        if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        whole = isinstance(cu_seqlens, torch.Tensor) and cu_seqlens.dtype in (torch.int32, torch.int64)
+        if not whole or cu_seqlens.dim() != 1:
             raise TypeMismatch(f"{type(self).__name__}: cu_seqlens is no tensor of integers, [B + 1]")
         if x.shape[0] != 1:
             self.refuse(f"x is {list(x.shape)}; with cu_seqlens wanted [1, total, {self.hidden_size}]")
         return x.squeeze(0), cu_seqlens, lambda y: y.unsqueeze(0)
 
     def unpadded(self, x, mask):
-        """Of each sequence the steps where the mask is not 0, one behind the other; the output is 0 at the others."""
+        """Of each sequence the steps where the mask is not 0; the output is 0 elsewhere."""
+        batch, steps = x.shape[:2]
         shape = list(mask.shape) if isinstance(mask, torch.Tensor) else type(mask).__name__
-        if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] < x.shape[1]:
-            self.refuse(f"attention_mask is {shape}; wanted [B, T] with B = {x.shape[0]} and a T of {x.shape[1]} or more, whose last count")
-        there = mask[:, mask.shape[1] - x.shape[1]:] != 0
+        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != batch or shape[1] < steps:
+            self.refuse(f"attention_mask is {shape}; wanted [B, T] with B = {batch} and a T of {steps} or "
+                        f"more, of which the last {steps} count")
+        there = mask[:, shape[1] - steps:] != 0
         places = there.flatten().nonzero().squeeze(1)
         starts = functional.pad(there.sum(1).cumsum(0), (1, 0))
 
         def leave(y):
-            return y.new_zeros(x.shape[0] * x.shape[1], y.shape[-1]).index_copy(0, places, y).unflatten(0, tuple(x.shape[:2]))
+            whole = y.new_zeros(batch * steps, y.shape[-1]).index_copy(0, places, y)
+            return whole.unflatten(0, (batch, steps))
 
         return x.flatten(0, 1).index_select(0, places), starts, leave
 
@@ -511,9 +516,9 @@ class Layer(torch.nn.Module):
         return (self.norm(y, gate) if self.fused else self.norm(y) * self.gate_fn(gate)).flatten(-2)
 
     def forward(self, x, state=None, *, cu_seqlens=None, attention_mask=None):
-        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave. With cu_seqlens [B + 1] x is
-        [1, total, hidden_size], sequences one behind the other; attention_mask [B, T] is 0 where x is padding, which is not
-        computed and gives 0. States are those of each sequence."""
+        """[B, T, hidden_size] to (the same, state). state: what an earlier call gave. With cu_seqlens [B + 1]
+        x is [1, total, hidden_size], sequences one behind the other; attention_mask [B, T] is 0 where x is
+        padding, which is not computed and gives 0. States are those of each sequence."""
         return self.run(x, state, False, cu_seqlens, attention_mask)
 
     def step(self, x, state=None):
@@ -662,7 +667,8 @@ class KimiDeltaAttention(Layer):
     def mixed(self, x, q, k, v, state, way):
         q, k, v = self.by_heads(q, k, v)
         g = self.f_proj(x).unflatten(-1, (self.num_v_heads, -1))
-        y, after = self.call(state, way, q, k, v, g, self.b_proj(x), self.A_log, self.dt_bias.view(self.num_v_heads, -1),
+        y, after = self.call(state, way, q, k, v, g, self.b_proj(x), self.A_log,
+                             self.dt_bias.view(self.num_v_heads, -1),
                              key=self.narrow if q.dtype.itemsize == 2 else self.key)
         return self.gated(x, y), after
 

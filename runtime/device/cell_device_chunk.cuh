@@ -128,9 +128,9 @@ __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows)
     return (steps + rows - 1) / rows;
 }
 
-// Of packed sequences, the place of a sequence's first chunk among those of a head, from its first row and its
-// number. A sequence of n rows has at most (first + n) / rows - first / rows + 1 chunks: so the places of two
-// sequences do not meet, and a head of `all` rows has all / rows + sequences of them.
+// Of packed sequences, the place of a sequence's first chunk among those of a head, from its first row and
+// its number. A sequence of n rows has at most (first + n) / rows - first / rows + 1 chunks: so the places of
+// two sequences do not meet, and a head of `all` rows has all / rows + sequences of them.
 __host__ __device__ constexpr int64_t cell_chunk_place(int64_t first, int rows, int64_t sequence)
 {
     return first / rows + sequence;
@@ -142,15 +142,9 @@ __device__ __forceinline__ int64_t cell_chunk_sequence(const int32_t *starts, in
                                                        int64_t total, int updates, int rows,
                                                        int64_t place)
 {
-    int64_t low = 0, high = sequences;
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        if (cell_chunk_place(cell_first_row(starts, middle, total) * updates, rows, middle) <= place)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return cell_detail_last(sequences, [&](int64_t b) {
+        return cell_chunk_place(cell_first_row(starts, b, total) * updates, rows, b) <= place;
+    });
 }
 
 // Chunks of a walk that have rows of the sequence: those before this one, and whether it clears what is

@@ -449,10 +449,11 @@ template <class M> struct cell_chunk_scores {
             CELL_UNROLL
             for (int half = 0; half < 2; half++) {
                 const int r = lane_row(half * 2), t = own() * 16 + r;
-                const int seen = before ? cell_chunk_front<M>(r) : r + 1; // so many rows of the block
+                const int seen = before ? cell_chunk_front<M>(r) : r + 1; // rows of the block that it sees
                 float window[2] = {1, 1}, own_sum[2] = {sum[tile][half * 2], sum[tile][half * 2 + 1]};
                 if constexpr (M::decay == 1)
-                    cell_load_vec<2>(window, pair + ((seen > 0 ? own() * 16 + seen - 1 : t) * pair_pitch + column));
+                    cell_load_vec<2>(window,
+                                     pair + ((seen > 0 ? own() * 16 + seen - 1 : t) * pair_pitch + column));
                 if constexpr (by_key) {
                     const int pairs = ((f < u ? 0 : f - M::additions) * M::additions + g - u) * C;
                     cell_load_vec<2>(own_sum, within + ((pairs + t) * diagonal_pitch + column));

@@ -338,7 +338,8 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
                (row_warps * column_warps == warps || cell_warp() < row_warps * column_warps);
     }
 
-    __device__ __forceinline__ void clear()
+    // body(i, j, r) for each sum of the thread, x[i][j][r]
+    template <class B> static __device__ __forceinline__ void each_sum(B body)
     {
         CELL_UNROLL
         for (int i = 0; i < down; i++) {
@@ -346,21 +347,17 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
             for (int j = 0; j < along; j++) {
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++)
-                    x[i][j][r] = 0;
+                    body(i, j, r);
             }
         }
     }
+    __device__ __forceinline__ void clear()
+    {
+        each_sum([&](int i, int j, int r) { x[i][j][r] = 0; });
+    }
     __device__ __forceinline__ void add_sums(const cell_chunk_tile &other)
     {
-        CELL_UNROLL
-        for (int i = 0; i < down; i++) {
-            CELL_UNROLL
-            for (int j = 0; j < along; j++) {
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++)
-                    x[i][j][r] += other.x[i][j][r];
-            }
-        }
+        each_sum([&](int i, int j, int r) { x[i][j][r] += other.x[i][j][r]; });
     }
     // two(row, column, Sum &, Sum &): of each pair of neighbours that the thread has, of blocks of 16 x 16
     // that wants(row block, block of columns) says.
@@ -393,9 +390,9 @@ template <class Sum, int Rows, int Columns, int Threads> struct cell_chunk_tile 
     // += a b over `k` from begin to end, multiples of 16, in those blocks of 16 rows and 16 terms that
     // uses(row block, block of terms) says; elsewhere a is zero. Sums of those blocks of 16 rows and 16
     // columns that wants(row block, block of columns) leaves out stay as they are; it is asked once for the
-    // rows of a warp and two neighbours of 8 columns, so a warp has one row block where it leaves some out (at
-    // least Rows / 16 warps) and an even number of columns of 8, or one. The tile's row 0 is the matrix's row
-    // -first.
+    // rows of a warp and two neighbours of 8 columns, so a warp has one row block where it leaves some out
+    // (at least Rows / 16 warps) and an even number of columns of 8, or one. The tile's row 0 is the matrix's
+    // row -first.
     template <class A, class B, class Uses, class Wants>
     __device__ __forceinline__ void add(const A &a, const B &b, int begin, int end, Uses uses, Wants wants,
                                         int first = 0)

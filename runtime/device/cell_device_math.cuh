@@ -221,17 +221,22 @@ __device__ __forceinline__ int64_t cell_nearest(int64_t place, int64_t extent)
 
 // Packed sequences: the one that a row belongs to, its first row, and how many steps it has, of at most `most`. Whatever the
 // numbers are, no row is outside of all `total` rows.
-__device__ __forceinline__ int64_t cell_sequence_of(const int32_t *starts, int64_t sequences, int64_t row)
+// The last of n for which begins(i) holds, as it does for 0 and for all before one for which it does.
+template <class P> __device__ __forceinline__ int64_t cell_detail_last(int64_t n, P begins)
 {
-    int64_t low = 0, high = sequences; // the last sequence that begins at the row or before it
+    int64_t low = 0, high = n;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        if (starts[middle] <= row)
+        if (begins(middle))
             low = middle;
         else
             high = middle;
     }
     return low;
+}
+__device__ __forceinline__ int64_t cell_sequence_of(const int32_t *starts, int64_t sequences, int64_t row)
+{
+    return cell_detail_last(sequences, [&](int64_t b) { return starts[b] <= row; });
 }
 __device__ __forceinline__ int64_t cell_first_row(const int32_t *starts, int64_t sequence, int64_t total)
 {

@@ -190,8 +190,8 @@ int main()
         for (auto &size : sizes)
             for (int way = 0; way < 3; way++)
                 if ((kind.split == 1 || has_clusters()) && takes(way, size.batch, size.units))
-                    kind.try_it(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch,
-                                size.units, size.steps, way == 1, way == 2, kind.at_once);
+                    kind.try_it(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split,
+                                size.batch, size.units, size.steps, way == 1, way == 2, kind.at_once);
 #ifndef FEW
     // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
     for (int units : {1060, 1062})

@@ -52,7 +52,8 @@ cases() { # SANITIZE MEMBERS TYPES
     if [[ $1 == 1 && $(tail -n 1 <<<"$said") != *" passed, "*" failed" ]]; then
         EMU_REPORT=1 compile "$root" "$built" "$1" "$2" "$3" -w
         said+=$'\n'$("$built" 2>&1)
-        [[ $(tail -n 1 <<<"$said") != *", 0 failed" ]] || said+=$'\n'"without reports it ended without a result"
+        [[ $(tail -n 1 <<<"$said") != *", 0 failed" ]] ||
+            said+=$'\n'"without reports it ended without a result"
     fi
     count "$said" "$built"
 }

@@ -110,8 +110,8 @@ if [[ $("$cellc" emit linear_act --dtype bf16 --kind cuda --products plain | gre
 else
     fail "cellc emit linear_act: the derivative of gelu"
 fi
-# Which cells take chunks of steps by themselves, and in which calls; and which do not: too small, not measured, not
-# linear, or another schedule was asked for.
+# Which cells take chunks of steps by themselves, and in which calls; and which do not: too small, not
+# measured, not linear, or another schedule was asked for.
 chunks() { # "never" or the calls, SPEC, options
     local want=$1 got
     shift

@@ -120,7 +120,8 @@ packed_chunks f64 kda --reverse
 packed_chunks f16 gla
 packed_chunks f64 deltaproduct --dim M=3
 packed_chunks bf16 mlstm
-TYPES=bf16 SUFFIX=_packed_long instance delta auto "1,1,1 2,2,1 gpu:2,192,2 gpu:5,1500,2 gpu:3,65,3" --dim N=128 --dim V=64 --packed
+TYPES=bf16 SUFFIX=_packed_long instance delta auto "1,1,1 2,2,1 gpu:2,192,2 gpu:5,1500,2 gpu:3,65,3" \
+    --dim N=128 --dim V=64 --packed
 # Few heads and many steps: 32 chunks of 16 rows and more are walked in segments side by side.
 TYPES="f32" SUFFIX=_segments instance gated_delta chunk:rows=16 "1,1,1 1,515,1 gpu:1,4100,3" --dim N=5 --dim V=7
 TYPES="f64" SUFFIX=_segments instance deltaproduct chunk:rows=16 "1,171,1" --dim N=5 --dim V=7 --dim M=3 --lengths
@@ -128,7 +129,8 @@ TYPES="bf16" SUFFIX=_segments instance gla chunk:rows=16 "1,515,1 gpu:2,2100,2" 
 TYPES="f32 bf16" instance gated_delta chunk "1,1,1 gpu:2,197,8 gpu:3,64,2"
 TYPES=bf16 instance kda chunk "1,1,1 gpu:2,197,8 gpu:3,63,2"
 # Long calls of large states take chunks by themselves.
-TYPES=bf16 SUFFIX=_long instance delta auto "1,1,1 2,2,1 gpu:2,63,2 gpu:2,64,2 gpu:1,700,3" --dim N=128 --dim V=64
+TYPES=bf16 SUFFIX=_long instance delta auto "1,1,1 2,2,1 gpu:2,63,2 gpu:2,64,2 gpu:1,700,3" \
+    --dim N=128 --dim V=64
 TYPES=bf16 SUFFIX=_long instance gla auto "1,1,1 2,2,1 gpu:1,127,2 gpu:1,128,2 gpu:1,1100,2"
 for spec in lstm gru; do
     instance $spec "steps gemm" "$two"
@@ -237,8 +239,8 @@ instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --
 # Warps that exchange in the replay too, behind which the way back begins.
 TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
-# In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws; and with the sizes of FULL single
-# elements of Moneta in f32.
+# In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws; and with the sizes of
+# FULL single elements of Moneta in f32.
 decided=${COVER:+f32 f64}
 [[ -z $full ]] || decided="f32 f64"
 TYPES=${TYPES:-$decided} instance moneta steps "$one_few" --dim N=3

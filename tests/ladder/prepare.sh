@@ -1,14 +1,13 @@
 #!/bin/bash
 # Generates the sources of the ladder's instances. In: DIR, and instances as tests/ladder/matrix.sh prints
-# them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX, where SPEC may be the
-# path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
-# Those that cpu_takes names have kernels for the CPU beside. What does not compile is reported, and the exit
-# code is 1.
-# With COVER=1, and without ONLY, only those that cover.awk chooses are there, without those that have the
-# texts, but for the word bf16 or f16, and the sizes of one before them. DIR/plain names those whose kernels go
-# without AddressSanitizer (sanitizer_takes): with ONLY, and with SANITIZED=all, there is no such file.
-# With CHOSEN=SUITE, and without ONLY, only those are there that the list `chosen` beside this takes, and those
-# that it does not know.
+# them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX, where SPEC
+# may be the path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and
+# DIR/list with a line `NAME CELL SIZES...` each. Those that cpu_takes names have kernels for the CPU beside.
+# What does not compile is reported, and the exit code is 1. With COVER=1, and without ONLY, only those that
+# cover.awk chooses are there, without those that have the texts, but for the word bf16 or f16, and the sizes
+# of one before them. DIR/plain names those whose kernels go without AddressSanitizer (sanitizer_takes): with
+# ONLY, and with SANITIZED=all, there is no such file. With CHOSEN=SUITE, and without ONLY, only those are
+# there that the list `chosen` beside this takes, and those that it does not know.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -27,9 +26,10 @@ if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
     choose=(awk -f "$here/cover.awk") covering=1
 fi
 [[ -n ${ONLY:-} || ${SANITIZED:-} == all ]] || : >"$dir/plain"
-# Whether AddressSanitizer looks at an instance: at the first, ninth, ... of a schedule, and at the first with a schedule
-# in 16 bits, with one in a wider type, and with each option of time. Instances without a named schedule have no turn;
-# kernels of more than 200,000 letters, which it makes four times as long to compile, leave theirs to the next.
+# Whether AddressSanitizer looks at an instance: at the first, ninth, ... of a schedule, and at the first with
+# a schedule in 16 bits, with one in a wider type, and with each option of time. Instances without a named
+# schedule have no turn; kernels of more than 200,000 letters, which it makes four times as long to compile,
+# leave theirs to the next.
 sanitizer_takes() { # options, kernels
     local schedule width=wider what turn=1
     (($(wc -c <"$2") < 200000)) || return 1

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The ladder: the schedules of the specs in the types that cover.awk and the list `chosen` take (FULL=1:
-# all, all types, and more sizes) against the reference in double, on the emulator, some of them under
-# AddressSanitizer (SANITIZED=all: all), some of them (FULL=1: all settings) on the backend `cpu` too, and, where
-# there are a GPU and nvcc, on the GPU. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is a regular expression on the
-# names of instances. Out: what failed, and the sum as the last line.
+# The ladder: the schedules of the specs in the types that cover.awk and the list `chosen` take (FULL=1: all,
+# all types, and more sizes) against the reference in double, on the emulator, some of them under
+# AddressSanitizer (SANITIZED=all: all), some of them (FULL=1: all settings) on the backend `cpu` too, and,
+# where there are a GPU and nvcc, on the GPU. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is a regular expression on
+# the names of instances. Out: what failed, and the sum as the last line.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/emulated.sh"

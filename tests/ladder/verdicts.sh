@@ -2,9 +2,8 @@
 # under a hash of all that it follows from: the emitted texts, the sizes, the objects that every program is
 # linked with, the headers that kernels are compiled with, compilers and their flags, libraries, the
 # processor, and these scripts. Only what passed is kept. In: VERDICTS, a folder, or off; without it
-# ${XDG_CACHE_HOME:-~/.cache}/cellc/verdicts, and off where FULL is set: with both, a run of everything that was stopped
-# goes on where it was.
-# shellcheck shell=bash
+# ${XDG_CACHE_HOME:-~/.cache}/cellc/verdicts, and off where FULL is set: with both, a run of everything that
+# was stopped goes on where it was. shellcheck shell=bash
 
 # DIR, the common directory of an emulation: sets VERDICTS_AT, the folder, and VERDICTS_COMMON, the hash of
 # what all instances share. Both stay empty where verdicts are not kept. Removes verdicts that were not used

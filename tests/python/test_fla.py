@@ -402,7 +402,8 @@ STARTS = 0, 3, 3, 8, 9              # four sequences, of 3, 0, 5 and 1 steps
 
 
 def near(found, wanted):
-    assert found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-11, atol=1e-12 * wanted.detach().abs().max().item())
+    atol = 1e-12 * wanted.detach().abs().max().item()
+    assert found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-11, atol=atol)
 
 
 def tensors_of(state):
@@ -411,14 +412,15 @@ def tensors_of(state):
 
 def one_by_one(layer, sequences, states, low):
     """What a layer gives sequences [T, D], each called by itself."""
-    found = [layer(x.unsqueeze(0), state, **low) if len(x) else (x.unsqueeze(0), state) for x, state in zip(sequences, states)]
+    found = [layer(x.unsqueeze(0), state, **low) if len(x) else (x.unsqueeze(0), state)
+             for x, state in zip(sequences, states)]
     return torch.cat([y.squeeze(0) for y, _ in found]), [state for _, state in found]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_sequences_of_several_lengths(name):
-    """Packed and masked, in two calls and a step behind them: outputs, states and gradients are those of each sequence by
-    itself, to the order of sums in f64; test_formulas compares these."""
+    """Packed and masked, in two calls and a step behind them: outputs, states and gradients are those of each
+    sequence by itself, to the order of sums in f64; test_as_the_formula compares these."""
     case = CASES[name]
     layer = layer_of(case)
     layer.load_state_dict(filled(case))
@@ -426,20 +428,21 @@ def test_sequences_of_several_lengths(name):
     torch.manual_seed(6)
     starts, sizes = torch.tensor(STARTS), torch.tensor(STARTS).diff()
     first, second = (torch.randn(STARTS[-1], D, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    into, params = torch.randn(2, STARTS[-1], D, dtype=torch.float64), list(layer.parameters())
+    into, leaves = torch.randn(2, STARTS[-1], D, dtype=torch.float64), [first, second, *layer.parameters()]
+
+    def gradients(y1, y2):
+        return torch.autograd.grad((y1 * into[0]).sum() + (y2 * into[1]).sum(), leaves, allow_unused=True)
 
     y1, state1 = layer(first.unsqueeze(0), cu_seqlens=starts, **low)
     y2, state2 = layer(second.unsqueeze(0), state1, cu_seqlens=starts.int(), **low)
     assert y1.shape == (1, STARTS[-1], D) and torch.equal(state2.seen, 2 * sizes)
-    grads = torch.autograd.grad((y1[0] * into[0]).sum() + (y2[0] * into[1]).sum(), [first, second, *params], allow_unused=True)
 
     none = [None] * 4
     want1, each = one_by_one(layer, first.split(sizes.tolist()), none, low)
     want2, each = one_by_one(layer, second.split(sizes.tolist()), each, low)
-    wanted = torch.autograd.grad((want1 * into[0]).sum() + (want2 * into[1]).sum(), [first, second, *params], allow_unused=True)
     near(y1[0], want1)
     near(y2[0], want2)
-    for a, b in zip(grads, wanted):
+    for a, b in zip(gradients(y1[0], y2[0]), gradients(want1, want2)):
         assert (a is None) == (b is None)
         if a is not None:
             near(a, b)
@@ -455,25 +458,30 @@ def test_sequences_of_several_lengths(name):
     for left in (False, True):
         there = torch.arange(6).expand(4, 6) < sizes.unsqueeze(1)
         there = there.flip(1) if left else there
-        x = torch.full((4, 6, D), float("nan"), dtype=torch.float64).masked_scatter(there.unsqueeze(2), first.detach())
-        past = torch.cat([torch.ones(4, 2, dtype=torch.bool), there], 1)         # what was before counts no more
+        x = torch.full((4, 6, D), float("nan"), dtype=torch.float64)
+        x = x.masked_scatter(there.unsqueeze(2), first.detach())
+        past = torch.cat([torch.ones(4, 2, dtype=torch.bool), there], 1)     # what was before counts no more
         y, state = layer(x, attention_mask=past.long(), **low)
         near(y[there], y1[0])
-        assert not y[~there].any() and all(torch.equal(a, b) for a, b in zip(tensors_of(state), tensors_of(state1)))
+        assert not y[~there].any()
+        assert all(torch.equal(a, b) for a, b in zip(tensors_of(state), tensors_of(state1)))
         longer = layer(x.nan_to_num(), state, attention_mask=there, **low)[0]
         near(longer[there], layer(first.unsqueeze(0), state1, cu_seqlens=starts, **low)[0][0])
-    y, _ = layer(row.unsqueeze(1), state2, **low)                                # all steps again: of retention, from its own place
+    y, _ = layer(row.unsqueeze(1), state2, **low)        # all steps: retention goes on from different places
     near(y[:, 0], stepped)
 
 
 def test_sequences_refused():
     layer, x, starts = layer_of(RETENTION), torch.randn(2, 3, D, dtype=torch.float64), torch.tensor([0, 3])
     for given, error, words in [
-            ({"cu_seqlens": starts}, cellc.ShapeError, r"x is \[2, 3, 16\]; with cu_seqlens wanted \[1, total, 16\]"),
+            ({"cu_seqlens": starts}, cellc.ShapeError,
+             r"x is \[2, 3, 16\]; with cu_seqlens wanted \[1, total, 16\]"),
             ({"cu_seqlens": [0, 3]}, cellc.TypeMismatch, r"cu_seqlens is no tensor of integers, \[B \+ 1\]"),
             ({"cu_seqlens": starts.double()}, cellc.TypeMismatch, "cu_seqlens is no tensor of integers"),
-            ({"cu_seqlens": starts, "attention_mask": torch.ones(2, 3)}, cellc.ShapeError, "are given; wanted one of them"),
-            ({"attention_mask": torch.ones(2, 2)}, cellc.ShapeError, r"attention_mask is \[2, 2\]; wanted \[B, T\] with B = 2"),
+            ({"cu_seqlens": starts, "attention_mask": torch.ones(2, 3)}, cellc.ShapeError,
+             "are given; wanted one of them"),
+            ({"attention_mask": torch.ones(2, 2)}, cellc.ShapeError,
+             r"attention_mask is \[2, 2\]; wanted \[B, T\] with B = 2 and a T of 3 or more, of which"),
             ({"attention_mask": torch.ones(3, 3)}, cellc.ShapeError, r"attention_mask is \[3, 3\]"),
             ({"attention_mask": [[1, 1, 1]] * 2}, cellc.ShapeError, "attention_mask is list")]:
         with pytest.raises(error, match=words):

@@ -5,11 +5,11 @@
 # compiled with the planner's schedule in bf16 or, those of odd seeds, in f16. LINEAR (2) cells that are
 # linear in their states, the first from the seed on that it takes, go by schedule chunk, in double, but the
 # last in bf16. Of gated cells the first from the seed on with a resident walk by the grid, by a block, by a
-# cluster, or of columns, that those before do not have (WALKS, all four), go by schedule gemm in bf16 or
-# f16. What the planner takes by itself, and the linear cells, also run on the backend `cpu`.
-# AddressSanitizer looks at those of even seeds but `steps` and chunks, with FULL=1 at those of odd ones too. In: N cells (6) from SEED (1), BUILD, CELLC. Out:
-# what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as
-# skipped.
+# cluster, or of columns, that those before do not have (WALKS, all four), go by schedule gemm in bf16 or f16.
+# What the planner takes by itself, and the linear cells, also run on the backend `cpu`. AddressSanitizer
+# looks at those of even seeds but `steps` and chunks, with FULL=1 at those of odd ones too. In: N cells (6)
+# from SEED (1), BUILD, CELLC. Out: what failed, and the sum as the last line, in which values that hang on
+# roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/../ladder/emulated.sh"

@@ -100,7 +100,8 @@ refused() { # what the message must hold, then cellc's arguments
 }
 
 # NAME ARCH SPEC OPTIONS: what must not spill. With FULL=1 each cell in both types for both architectures;
-# else each in one type for one architecture, in turn: all four with one cell or more; and e79's biases in turn.
+# else each in one type for one architecture, in turn: all four with one cell or more; and e79's biases in
+# turn.
 compiled() {
     local type arch cell bias n turn=0 types=(f32 bf16) archs=(sm_90 sm_80) biases=(fixed none input)
     for cell in e79_64 e79_32 e75 e88 delta gated_delta linear_attention; do

@@ -1,9 +1,10 @@
 #!/bin/bash
 # The cache of the ladder's verdicts (tests/ladder/verdicts.sh), in a copy of what it is made from: a verdict
 # is taken from it while nothing has changed; a fault planted in an emitted text, the emulator, the device
-# library, the runtime or the ladder is seen each time, and gone with the fault; VERDICTS=off, and FULL without a
-# folder, take nothing from it, and FULL with one nothing that was made without FULL; of a folder that has other files only verdicts are removed with age. In: BUILD, CELLC, CC,
-# CXX, SAN. The last line is the sum.
+# library, the runtime or the ladder is seen each time, and gone with the fault; VERDICTS=off, and FULL
+# without a folder, take nothing from it, and FULL with one nothing that was made without FULL; of a folder
+# that has other files only verdicts are removed with age. In: BUILD, CELLC, CC, CXX, SAN. The last line is
+# the sum.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/ladder/emulated.sh

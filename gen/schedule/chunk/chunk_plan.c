@@ -519,9 +519,9 @@ static const Reason *cut(Module *m)
 }
 
 /* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of
- * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever goes
- * with it (mLSTM, DeltaProduct); in f32 and f16 one state with one update in a step and one read. In f64 nothing
- * was measured. */
+ * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever
+ * goes with it (mLSTM, DeltaProduct); in f32 and f16 one state with one update in a step and one read. In f64
+ * nothing was measured. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);

@@ -20,13 +20,13 @@ enum {
 };
 /* Steps of a call from which on its plan takes it. */
 enum { CHUNK_STEPS_LEAST = 2 };
-/* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks
- * take the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In
- * bf16, 8192 or 16384 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to
- * 1.7), 128 x 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for each
- * key and a correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7 times), were
- * measured with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to 1.0 with 256 and
- * more: so chunks take these up to CHUNK_BLOCKS. */
+/* Where the schedule is not forced: elements of a head's state and steps of a call, from which on chunks take
+ * the call. Measured on an H200 against tile (bench/results/h200-chunk.txt), forward and backward. In bf16,
+ * 8192 or 16384 rows of 16 heads in calls of 64 to 1024 steps: 64 x 64 1.2 to 1.4 times as fast (GLA 1.6 to
+ * 1.7), 128 x 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for
+ * each key and a correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7
+ * times), were measured with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to
+ * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
@@ -97,12 +97,12 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 
 /* Are long calls of few heads walked in segments? Not where the number of keys is open: each size of keys would
  * have its four kernels more, which take a third of the time to compile and are rarely called. And not packed
- * sequences, of which each has a length of its own. */
+ * sequences, whose lengths differ. */
 bool chunk_in_segments(const ChunkWalk *w);
 bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind);
 
-/* Chunks of a sequence, places for those of all heads of a call, and segments of a sequence that are walked side
- * by side: 1 where there are none. */
+/* Chunks of a sequence, places for those of all heads of a call, and segments of a sequence that are walked
+ * side by side: 1 where there are none. */
 const Formula *chunk_count(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 const Formula *chunk_places(const Plan *p, const ChunkCut *c, const ChunkSize *s);
 const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize *s);

@@ -258,8 +258,8 @@ typedef struct TakenVector {
     TensorId tensor;
 } TakenVector;
 
-/* An operand of all updates. Is its vector the one that was taken, it is that tensor, and its cotangent is part of that
- * one's. */
+/* An operand of all updates. Is its vector the one that was taken, it is that tensor, and its cotangent is
+ * part of that one's. */
 static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, TakenVector *taken, ChunkOperand *out)
 {
     Module *m = c->m;
