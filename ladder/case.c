@@ -294,20 +294,21 @@ static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *fr
     }
 }
 
+/* The moves count by `share` each. */
 static void widen_sense(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,
-                        Sense *s)
+                        double share, Sense *s)
 {
     for (int i = 0; i < n; i++) {
         double along = 0, norm = 0;
         if (!written(d, &args[i]))
             continue;
         for (int64_t k = 0; k < at->n[i]; k++) {
-            double move = moved->v[i][k] - at->v[i][k];
+            double move = (moved->v[i][k] - at->v[i][k]) * share;
             along += move * at->v[i][k];
             norm += at->v[i][k] * at->v[i][k];
             s->each[i][k] = fmax(s->each[i][k], fabs(move));
         }
-        s->rms[i] = fmax(s->rms[i], rms(moved->v[i], at->v[i], at->n[i]));
+        s->rms[i] = fmax(s->rms[i], rms(moved->v[i], at->v[i], at->n[i]) * share);
         s->along[i] = fmax(s->along[i], norm > 0 ? fabs(along) / norm : 0);
     }
 }
@@ -354,17 +355,37 @@ static bool is_fast(const cell_desc *d)
     return strcmp(type_of(d), "bf16") == 0 || strcmp(type_of(d), "f16") == 0;
 }
 
-/* How far the results in float are from those in double, with functions as the kernels have them. */
+/* Values that float leaves further than a part in 64 of their size are at a jump, or nothing is left of them:
+ * they become those of double again. */
+static void keep_near(const cell_desc *d, const cell_arg *args, int n, const Set *at, Set *rough)
+{
+    for (int i = 0; i < n; i++) {
+        double size = written(d, &args[i]) ? rms(at->v[i], NULL, at->n[i]) : 0;
+        for (int64_t k = 0; written(d, &args[i]) && k < at->n[i]; k++)
+            if (!(fabs(rough->v[i][k] - at->v[i][k]) <= fmax(size, fabs(at->v[i][k])) / 64))
+                rough->v[i][k] = at->v[i][k];
+    }
+}
+
+/* How far the results in float are from those in double, with functions as the kernels have them. Kernels in
+ * double round as those in float do, each time by so much less as its unit roundoff is smaller (to first
+ * order; Higham, Accuracy and Stability of Numerical Algorithms, chapter 3). */
 static void find_roundings(Case *c, const Set *f, const Set *b, int draw)
 {
     const cell_desc *d = c->d;
+    const bool in_double = c->u <= unit(CELL_F64);
+    const double share = in_double ? unit(CELL_F64) / unit(CELL_F32) : 1;
     Set rf = copy_of(d, d->forward_args, d->n_forward_args, f, c->sizes);
     Set rb = copy_of(d, d->backward_args, d->n_backward_args, b, c->sizes);
     rough_approximate(is_fast(d) ? (uint32_t)draw + 1 : 0, false);
     run_rough(c, &rf, &rb);
     rough_approximate(0, false);
-    widen_sense(d, d->forward_args, d->n_forward_args, f, &rf, &c->fs);
-    widen_sense(d, d->backward_args, d->n_backward_args, b, &rb, &c->bs);
+    if (in_double) {
+        keep_near(d, d->forward_args, d->n_forward_args, f, &rf);
+        keep_near(d, d->backward_args, d->n_backward_args, b, &rb);
+    }
+    widen_sense(d, d->forward_args, d->n_forward_args, f, &rf, share, &c->fs);
+    widen_sense(d, d->backward_args, d->n_backward_args, b, &rb, share, &c->bs);
     set_free(&rf);
     set_free(&rb);
 }
@@ -424,12 +445,16 @@ static void find_sense(Case *c)
         copy_moved(c, d->backward_args, d->n_backward_args, &c->b, &b, u);
         share_inputs(d, &f, &b);
         run_reference(c, &f, &b);
-        void (*note)(const cell_desc *, const cell_arg *, int, const Set *, const Set *, Sense *) =
-            draw < DRAWS ? widen_sense : find_vanishing;
-        note(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
-        note(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
-        if (draw < DRAWS && c->u > unit(CELL_F64))
-            find_roundings(c, &f, &b, draw);
+        if (draw < DRAWS) {
+            widen_sense(d, d->forward_args, d->n_forward_args, &c->f, &f, 1, &c->fs);
+            widen_sense(d, d->backward_args, d->n_backward_args, &c->b, &b, 1, &c->bs);
+            /* In double the functions are exact, and one run in float says it all. */
+            if (c->u > unit(CELL_F64) || draw == 0)
+                find_roundings(c, &f, &b, draw);
+        } else {
+            find_vanishing(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
+            find_vanishing(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
+        }
         set_free(&f);
         set_free(&b);
     }
