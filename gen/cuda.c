@@ -5,12 +5,14 @@
 
 #include "commands/commands.h"
 #include "cpu/cpu.h"
+#include "ir/split_states.h"
 #include "pipeline.h"
 #include "plan/cost.h"
 #include "plan/formula.h"
 #include "plan/hints.h"
 #include "plan/plan.h"
 #include "plan/plan_pass.h"
+#include "plan/reads.h"
 
 /* A plan of a copy of the program; names of C begin with `name`. */
 static Plan *plan_once(const Module *program, const char *name, const Request *request)
@@ -169,6 +171,55 @@ static Plan *plan_crowded(const Module *program, const Plan *first)
     return cheaper ? p : NULL;
 }
 
+/* Does a kernel beside the walks read states, or adjoints of these, that lie in another order than their axes
+ * have? */
+static bool reads_inner(const Plan *p)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        for (int d = 0; d < 2 && p->m->tensors.data[t].inner; d++)
+            for (int i = 0; i < p->program[d].groups.len; i++) {
+                const Group *g = &p->program[d].groups.data[i];
+                if (!g->walk && group_reads(g, ~t))
+                    return true;
+            }
+    return false;
+}
+
+/* With that axis of the matrix states in parts, which walk by themselves; NULL where a step sums over it. */
+static Plan *plan_parts_of(const Module *lowered, const char *name, const Plan *first, int side)
+{
+    Compiler *c = lowered->c;
+    int said = c->diags.len, errors = c->errors;
+    Module *copy = module_copy(lowered);
+    copy->stack = first->m->stack;
+    copy->side = side;
+    const Module *program = compile_lowered(copy, split_passes);
+    Request request = *first->request;
+    request.schedule = first->schedule; /* no other one walks by parts */
+    request.calls = CALLS_SPLIT;
+    Plan *p = program && program->parts ? plan_once(program, name, &request) : NULL;
+    c->diags.len = said;
+    if (c->errors > errors) {
+        c->errors = errors;
+        return NULL;
+    }
+    return p && p->cluster == 1 && !reads_inner(p) && may_run(c->archs, p->block_memory, false) ? p : NULL;
+}
+
+/* For calls with so few states that most multiprocessors would have none: an axis of the matrix states is
+ * taken apart. NULL where the states are small, share a cluster, or no axis walks in parts. */
+static Plan *plan_split(const Module *lowered, const char *name, const Plan *first)
+{
+    const Compiler *c = lowered->c;
+    Plan *p = NULL;
+    if (!first->schedule->on_chip || first->cluster > 1 || !may_split_states(first->m) ||
+        memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) != 0)
+        return NULL;
+    for (int side = 1; side <= 2 && !p; side++)
+        p = plan_parts_of(lowered, name, first, side);
+    return p;
+}
+
 /* Is it kernels for each step, and no kernel that walks all of them? */
 static bool is_in_memory(const Plan *p)
 {
@@ -248,12 +299,18 @@ static Plan *plan_of_sums(const Module *lowered, const char *name, const Request
     return NULL;
 }
 
-static void plan_others(const Module *program, Plan *first)
+/* split: the plan for calls with few states; or NULL. It takes more calls than one by clusters would. */
+static void plan_others(const Module *program, Plan *first, Plan *split)
 {
-    Plan *crowded = plan_crowded(program, first), *roomy = plan_roomy(program, first);
+    Plan *crowded = plan_crowded(program, first);
+    Plan *roomy = split && may_spread(program->c, first) ? NULL : plan_roomy(program, first);
     if (roomy)
         roomy->other = crowded;
     first->other = roomy ? roomy : crowded;
+    if (split) {
+        split->other = first->other;
+        first->other = split;
+    }
 }
 
 /* Groups of a direction's step itself. */
@@ -444,6 +501,17 @@ Stacking cuda_stacking(const Module *lowered)
     return p ? p->m->stack : STACK_NONE;
 }
 
+int cuda_split_side(const Module *lowered)
+{
+    Compiler *c = lowered->c;
+    int said = c->diags.len, errors = c->errors;
+    const Plan *p = cuda_plan(lowered, lowered->name);
+    c->diags.len = said;
+    c->errors = errors;
+    p = p ? plan_of(p, CALLS_SPLIT) : NULL;
+    return p && p->calls == CALLS_SPLIT ? p->m->side : 1;
+}
+
 Plan *cuda_plan(const Module *lowered, const char *name)
 {
     Compiler *c = lowered->c;
@@ -466,7 +534,7 @@ Plan *cuda_plan(const Module *lowered, const char *name)
         first = plan_stacked(lowered, first, said, &program);
     Plan *p = first;
     if (first)
-        plan_others(program, first);
+        plan_others(program, first, plan_split(lowered, name, first));
     if (first && program != apart && !first->other)
         first->other = plan_short(apart, program, first);
     Plan *chunked = NULL;

@@ -11,6 +11,7 @@
 #include "kir/kir.h"
 #include "ir/param_gradients.h"
 #include "ir/products.h"
+#include "ir/split_states.h"
 #include "ir/stacked.h"
 #include "plan/plan.h"
 #include "plan/reason.h"
@@ -100,6 +101,23 @@ const Pass cut_passes[] = {
     { NULL, NULL, NULL }
 };
 
+/* For plans of calls with few states. */
+const Pass split_passes[] = {
+    { "lower", NULL, "" },
+    { "copies", split_copies, "" },
+    { "products", make_products, "" },
+    { "concatenated", concatenate_products, "" },
+    { "stacked", stack_products, "" },
+    { "simplify", simplify, "" },
+    { "split", split_states,
+      "of a cell with matrix states: an axis of these as two, parts and what a part has, in all values that "
+      "have it" },
+    { "differentiate", differentiate, "" },
+    { "gradients", form_gradients, "" },
+    { "simplify-adjoint", simplify, "" },
+    { NULL, NULL, NULL }
+};
+
 static bool has_pass(const Pass *passes, const char *name)
 {
     for (; passes->name; passes++)
@@ -119,7 +137,7 @@ static bool has_plan_pass(const char *name)
 bool pass_exists(const char *name)
 {
     return has_plan_pass(name) || has_pass(reference_passes, name) || has_pass(fast_passes, name) ||
-           has_pass(cut_passes, name) || has_pass(sum_passes, name);
+           has_pass(cut_passes, name) || has_pass(sum_passes, name) || has_pass(split_passes, name);
 }
 
 /* Does no pass behind that one run? */
@@ -207,10 +225,13 @@ int dump_spec(Compiler *c, const char *path)
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
                              : has_pass(fast_passes, c->dump_after)    ? fast_passes
                              : has_pass(cut_passes, c->dump_after)     ? cut_passes
-                                                                       : sum_passes;
+                             : has_pass(sum_passes, c->dump_after)     ? sum_passes
+                                                                       : split_passes;
         Module *lowered = compile(c, path, front_passes), *m = NULL;
-        if (lowered && passes == fast_passes)
+        if (lowered && (passes == fast_passes || passes == split_passes))
             lowered->stack = cuda_stacking(lowered);
+        if (lowered && passes == split_passes)
+            lowered->side = cuda_split_side(lowered);
         if (lowered)
             m = run_passes(c, path, lowered, passes, c->dump_after);
         if (m)

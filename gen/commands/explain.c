@@ -8,9 +8,11 @@
 #include "base/table.h"
 #include "explain.h"
 #include "explain_words.h"
+#include "ir/split_states.h"
 #include "ir/arguments.h"
 #include "options.h"
 #include "plan/cost.h"
+#include "plan/forms.h"
 
 static const Node *at(const Explain *e, NodeId id)
 {
@@ -193,6 +195,19 @@ static void put_short(const Explain *e, const Plan *p)
         2, e->out);
 }
 
+/* The plan for calls with few states, which are walked in parts. */
+static void put_split(const Explain *e, const Plan *p)
+{
+    Buf when = { .arena = e->m->arena };
+    const char *sides = p->m->side == 1 ? "columns" : "rows";
+    formula_words(p->m, form_few_states(p), &when);
+    put_paragraph(intern_f(e->c,
+                           "where %s: each state in %d parts of %d %s, a block each, a checkpoint every %d steps; "
+                           "sums over all %s are made behind the walk",
+                           when.data, p->m->parts, PART_COLUMNS, sides, p->interval, sides),
+                  2, e->out);
+}
+
 static void put_schedule(const Explain *e)
 {
     buf_f(e->out, "schedule %s: %s\n", e->p->schedule->name, e->p->schedule->what);
@@ -204,6 +219,8 @@ static void put_schedule(const Explain *e)
             put_long(e, p);
         else if (p->calls == CALLS_SHORT)
             put_short(e, p);
+        else if (p->calls == CALLS_SPLIT)
+            put_split(e, p);
         else if (p->calls == CALLS_FEW)
             put_roomy(e, p);
         else

@@ -185,6 +185,9 @@ static const Plan *put_plans(Asked *a)
                                     p->interval);
         if (p->calls == CALLS_LONG)
             what = intern_f(c, "for calls of several steps, schedule %s", p->schedule->name);
+        if (p->calls == CALLS_SPLIT)
+            what = intern_f(c, "for calls with few states, each in %d parts, a checkpoint every %d steps",
+                            p->m->parts, p->interval);
         if (p->calls == CALLS_SHORT)
             what = "for calls of few steps: products with the params apart";
         a->scope.m = p->m;

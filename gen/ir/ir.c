@@ -134,6 +134,23 @@ Module *module_copy(const Module *from)
     return m;
 }
 
+const Node *module_take_nodes(Module *m)
+{
+    const Node *nodes = m->nodes.data;
+    struct ConsTable *all = m->cons, *t = arena_alloc(m->arena, sizeof *t);
+    t->cap = all->cap;
+    t->entries = arena_alloc(m->arena, (t->cap + 1) * sizeof *t->entries);
+    for (size_t i = 0; i < all->cap; i++)
+        if (all->entries[i].value && all->entries[i].kind != CONS_NODE) {
+            cons_insert(t->entries, t->cap, all->entries[i]);
+            t->len++;
+        }
+    m->cons = t;
+    m->nodes.data = NULL;
+    m->nodes.len = m->nodes.cap = 0;
+    return nodes;
+}
+
 void module_release(Module *m)
 {
     arena_release(m->arena, m->nodes.data, sizeof *m->nodes.data * (size_t)m->nodes.cap);

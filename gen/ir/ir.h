@@ -38,6 +38,7 @@ typedef struct Tensor {
     bool grows;                   /* T_HISTORY: of all steps, step j at place j; a call leaves its own behind them */
     Dtype dtype;                  /* storage; a state: the compute type */
     bool complex;                 /* the last axis, of 2, is the real and the imaginary part */
+    bool inner; /* state: the third axis from the end lies in memory behind the second (split_states.c) */
     int rank;
     const Poly **axes;
     const char *init;             /* param: its initialiser, "xavier", "const", ...; else NULL */
@@ -179,6 +180,8 @@ struct Module {
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     int levels; /* of walks beside the module, 1 + the largest Tensor.level; or 0 */
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
+    int side; /* what the pass `split` is asked for: an axis of the matrix states, counted from the last, 1 or 2 */
+    int parts; /* into so many it took that apart; or 0 */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
     int concatenated; /* sums that have one product for several vectors */
@@ -198,6 +201,9 @@ struct Module {
 Module *module_new(Compiler *c, const char *name);
 /* A module with the same content: what is added to one of them, or changed, is not in the other. */
 Module *module_copy(const Module *from);
+/* Its nodes, which it then has no more: a pass that changes the axes of tensors makes all of them anew, and the
+ * roots. Ids are places in what comes out. */
+const Node *module_take_nodes(Module *m);
 void module_release(Module *m);   /* of a copy that nothing reads any more: its nodes are gone */
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);

@@ -760,6 +760,7 @@ static void line_tensor(Reader *r)
     t.complex = accept_word(r, "complex");
     if (t.complex && !r->failed && !(t.rank && t.axes[t.rank - 1]->is_const && t.axes[t.rank - 1]->value == 2))
         fail(r, from, "the last axis of a complex tensor is 2");
+    t.inner = t.rank >= 3 && (t.kind == T_STATE || t.kind == T_DNEXT) && accept_word(r, "inner");
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
@@ -1066,6 +1067,19 @@ static void require_roots(Reader *r)
     }
 }
 
+/* parts 8 side 1: an axis of the states was taken apart (split_states.c) */
+static void line_parts(Reader *r)
+{
+    const char *from = here(r);
+    skip(r);
+    r->m->parts = digit(*r->at) ? (int)read_int(r, INT32_MAX) : 0;
+    bool sided = accept_word(r, "side");
+    skip(r);
+    r->m->side = sided && digit(*r->at) ? (int)read_int(r, 2) : 0;
+    if (!r->failed && (r->m->parts < 1 || r->m->side < 1))
+        fail(r, from, "expected a number of parts, and side 1 or 2");
+}
+
 /* ---- the text ---- */
 
 /* Lines of one kind stand together, in the order in which they refer to each other. */
@@ -1081,11 +1095,13 @@ static void read_line(Reader *r)
         return;
     if (strcmp(word, "whole_past") == 0) {
         m->whole_past = true;
+    } else if (strcmp(word, "parts") == 0) {
+        line_parts(r);
     } else if (strcmp(word, "adjoint") == 0) {
         line_adjoint(r);
     } else if (m->nodes.len) {
         fail(r, from, "expected a node, output, next, init, dinput, dparam, dprev, dparam_init, dpast, "
-                      "last, whole_past or adjoint");
+                      "last, whole_past, parts or adjoint");
     } else if (strcmp(word, "dtype") == 0) {
         r->c->dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     } else if (strcmp(word, "schedule") == 0) {

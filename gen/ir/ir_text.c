@@ -320,6 +320,8 @@ static void put_tensor_line(Print *p, TensorId id)
         poly_print(p->m, t->axes[i], p->out);
     }
     buf_f(p->out, "] %s%s", ir_dtypes[t->dtype], t->complex ? " complex" : "");
+    if (t->inner)
+        buf_text(p->out, " inner");
     if ((t->kind >= T_DOUT && t->kind != T_COTANGENT) || (t->kind == T_HISTORY && t->of >= 0)) {
         buf_text(p->out, " of ");
         put_tensor(p, t->of);
@@ -443,6 +445,8 @@ static void put_roots(Print *p)
         }
     if (m->whole_past)
         buf_text(p->out, "whole_past\n");
+    if (m->parts)
+        buf_f(p->out, "parts %d side %d\n", m->parts, m->side);
     if (m->has_grad)
         buf_f(p->out, "adjoint from %%%d\n", m->forward_nodes);
 }

@@ -351,6 +351,8 @@ static const char *calls_words(const Plan *p)
         return "of several steps";
     if (p->calls == CALLS_SHORT)
         return "of few steps";
+    if (p->calls == CALLS_SPLIT)
+        return "with few states, which are walked in parts";
     if (p->calls == CALLS_MANY)
         return intern_f(p->m->c, "with more than %d blocks for each of the GPU's multiprocessors", CROWD);
     return p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)

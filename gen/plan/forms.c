@@ -23,7 +23,35 @@ static const Formula *and_holds(const Plan *p, const Formula *x, const Formula *
     return x;
 }
 
-/* Is it of few steps; or has it at most as many blocks that walk as the device has multiprocessors, or
+/* Elements of the largest matrix state. */
+static int64_t elements_of_states(const Module *m)
+{
+    int64_t most = 0;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        int64_t all = 1;
+        for (int k = 0; x->kind == T_STATE && k < x->rank; k++)
+            all *= x->axes[k]->is_const ? x->axes[k]->value : 1;
+        most = all > most ? all : most;
+    }
+    return most;
+}
+
+const Formula *form_few_states(const Plan *p)
+{
+    enum { LARGE_STATE = 96 * 96 };
+    Module *m = p->m;
+    const Poly *parts = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
+    const Formula *states = formula_size(m, poly_div(m, parts, poly_const(m, m->parts)));
+    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
+    const Group *back = plan_walk(p, BACKWARD);
+    if (elements_of_states(m) >= LARGE_STATE && !(back && back->walk->undone))
+        return formula(m, F_LE, formula_with(m, F_MUL, states, 2), processors);
+    return formula_and(m, formula(m, F_LE, formula_size(m, parts), processors),
+                       formula(m, F_LE, formula_const(m, 2), formula_size(m, poly_dim(m, ATOM_T))));
+}
+
+/* Is it of few steps; or has it so few states that parts of these are walked; or at most as many blocks that walk as the device has multiprocessors, or
  * holds clusters of at once; or more than CROWD on each? */
 const Formula *form_takes_call(const Plan *p)
 {
@@ -34,6 +62,8 @@ const Formula *form_takes_call(const Plan *p)
     if (p->schedule->takes)
         return formula_and(m, takes, p->schedule->takes(p));
     const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
+    if (p->calls == CALLS_SPLIT)
+        return formula_and(m, takes, form_few_states(p));
     if (p->calls == CALLS_MANY)
         return formula_and(m, takes,
                            formula(m, F_LT, formula(m, F_MUL, formula_const(m, CROWD), processors),

@@ -26,6 +26,11 @@ typedef struct FormList { Form *data; int len, cap; } FormList;
  * the device, for which there may be a smaller plan, the memory that the blocks of this one take, and
  * clusters? */
 const Formula *form_takes_call(const Plan *p);
+/* Of a plan that walks states in parts, when it has few enough: for half of the multiprocessors at most; smaller
+ * states, and those of which backward undoes the steps, where each of their parts has a multiprocessor, and for
+ * more steps than one (measured on an H200, 8 to 128 states of 64 x 64 to 128 x 128:
+ * bench/notes/2026-11-28-states-in-parts.md). */
+const Formula *form_few_states(const Plan *p);
 const Formula *form_device_runs(const Plan *p);
 
 const Formula *form_blocks(Module *m, const Poly *work, int per_block);

@@ -34,7 +34,8 @@ const char *plan_suffix(Calls calls)
                                           [CALLS_FEW] = "_roomy",
                                           [CALLS_MANY] = "_crowded",
                                           [CALLS_LONG] = "_chunks",
-                                          [CALLS_SHORT] = "_apart" };
+                                          [CALLS_SHORT] = "_apart",
+                                          [CALLS_SPLIT] = "_split" };
     return suffix[calls];
 }
 

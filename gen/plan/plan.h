@@ -459,6 +459,9 @@ Plan *cuda_plan(const Module *lowered, const char *name);
 const struct Reason *cuda_sums_stay(const Module *lowered);
 /* For which vectors it has products with several params as one: what is said of the plan is not. */
 Stacking cuda_stacking(const Module *lowered);
+/* Which axis of the matrix states, counted from the last, the plan for calls with few states takes apart; 1
+ * where there is no such plan. */
+int cuda_split_side(const Module *lowered);
 /* The plan for the CPU of the same; NULL where it has none, which is no error. not_cut: why it is none with
  * sums over the past taken out of the step; not_walked: why its steps are not walked by a kernel as the
  * schedule `refused` would. NULL: they are, or it was not asked. */

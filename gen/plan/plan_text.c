@@ -58,7 +58,7 @@ const Field plan_carried[] = {
 const char *const plan_phase_words[] = { "none", "param", "before", "during", "after", NULL };
 const char *const plan_home_words[] = { "nowhere", "argument", "workspace", "reserve", NULL };
 const char *const plan_kind_words[] = { "map", "row", "column", "scatter", "product", "walk", "units", NULL };
-const char *const plan_calls_words[] = { "any", "few", "many", "long", "short", NULL };
+const char *const plan_calls_words[] = { "any", "few", "many", "long", "short", "split", NULL };
 
 static void put_string(const char *s, Buf *out)
 {

@@ -11,8 +11,9 @@
 /* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are
  * no more than the GPU has multiprocessors, or more than CROWD on each; or for those of several steps
  * (Schedule.cut); or for those of so few steps that laying params together for one product (ir/stacked.c)
- * takes longer than a product for each. */
-typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY, CALLS_LONG, CALLS_SHORT } Calls;
+ * takes longer than a product for each; or for those with so few states that parts of these are walked
+ * (ir/split_states.c). */
+typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY, CALLS_LONG, CALLS_SHORT, CALLS_SPLIT } Calls;
 struct Formula;
 
 typedef struct Request {

@@ -42,6 +42,8 @@ for settings in "--set bias=none" "--set bias=input" "--set bias=input --dim N=6
     # shellcheck disable=SC2086
     round pass specs/e79.cell $settings
 done
+round pass specs/e88.cell --dim N=64 --dim V=80
+round pass specs/e88.cell --dim N=64 --dim V=64 --set conv=causal
 # Names of the IR's own, and sizes that are called as the call's.
 cat >"$work/names.cell" <<'EOF'
 cell ir {

@@ -389,6 +389,13 @@ TYPES="f32 bf16" instance e88 tile:interval=3:backward=8x4/1x1 "1,7,4,2 3,11,4,2
 # than the emulator has multiprocessors, 140 more than an H200 has.
 TYPES=bf16 instance e88 tile "3,12,3,2 5,12,3,2 gpu:70,12,3,2" --dim N=64 --dim V=64
 TYPES="f32 bf16" instance e88 tile "3,38,3,2 5,13,3,2 gpu:70,13,3,2" --dim N=40 --dim V=40
+# Few states, of which a block walks 16 columns or rows each: parts of smaller states than 96 x 96 have a
+# multiprocessor each, of which the emulator has 4; larger states are two at most there.
+TYPES="f32 bf16" SUFFIX=_split instance e88 tile "1,24,3,1 1,2,5,1 1,1,3,1 gpu:2,37,5,16" --dim N=64 --dim V=64
+TYPES=f64 SUFFIX=_split instance e88 tile "1,9,3,2 2,5,5,1" --dim N=96 --dim V=96
+TYPES="f32 f16" SUFFIX=_split instance gated_delta tile "1,19,1 1,2,1 gpu:2,37,16" --dim N=64 --dim V=64 --lengths
+TYPES=f32 SUFFIX=_split instance gated_delta tile "1,19,1 1,2,1 gpu:2,37,16" --dim N=64 --dim V=64 --reverse
+TYPES=f32 SUFFIX=_split instance e88 tile "3,24,3,1 1,5,5,1 gpu:5,37,5,4" --dim N=64 --dim V=64 --packed
 TYPES=f32 instance e79 tile:interval=5:warps=4 "$few" --dim N=12 --set bias=input
 TYPES=f64 instance delta tile:interval=1:forward=1x32/1x1:backward=32x1/1x1 "$few_heads" --dim N=12 --dim V=17
 # Warps that are no power of two; checkpoints that lie as the threads have the states, with whole vectors and what is left of them.

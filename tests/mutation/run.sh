@@ -124,6 +124,7 @@ put-behind-end   specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 unput-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 early-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 last-column      specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
+outer-part       specs/e88.cell --schedule tile --dim N=64 --dim V=64 | 1,3,3,1
 first-update     specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 straight-update  specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2

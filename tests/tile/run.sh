@@ -46,6 +46,7 @@ delta_32 $root/specs/delta.cell --dim N=32 --dim V=32 --dtype bf16 | 13,20,1
 rounded $here/rounded.cell --dtype bf16 | 2,5
 delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2 1,35,1
 linear_64 $root/specs/linear_attention.cell --dtype f32 | 1,6,2
+shown $here/shown_parts.cell --dtype f32 | 1,5 1,17
 e75_20 $root/specs/e75.cell --dim N=20 --dtype f16 | 1,9,5,2
 END
 }
@@ -97,6 +98,18 @@ refused() { # what the message must hold, then cellc's arguments
     local want=$1
     shift
     ! "$CELLC" emit --kind cuda --schedule tile "$@" >/dev/null 2>"$out/refused" && grep -q -- "$want" "$out/refused"
+}
+
+# Which plan a call takes: PARTS (0: states are whole), the sizes, and cellc's arguments.
+in_parts() {
+    local parts=$1 sizes=$2 said
+    shift 2
+    said=$("$CELLC" explain --schedule tile "$@" --sizes "$sizes" 2>"$out/parts") || return 1
+    if ((parts)); then
+        grep -q "each in $parts parts, .*: taken$" <<<"$said"
+    else
+        ! grep -q "each in [0-9]* parts, .*: taken$" <<<"$said"
+    fi
 }
 
 # NAME ARCH SPEC OPTIONS: what must not spill. With FULL=1 each cell in both types for both architectures;
@@ -181,6 +194,19 @@ check "e79 N=256 is refused" refused "lower --dim" "$root/specs/e79.cell" --dim 
 check "a value of another block is refused" refused "at another place along an axis" "$here/across.cell"
 check "lstm is refused" refused "bind" "$root/specs/lstm.cell"
 check "lstm with bound sizes is refused" refused "sum inside the step" "$root/specs/lstm.cell" --dim H=32 --dim D=16
+check "e88: 33 states of 64 x 64 are walked by columns" in_parts 4 B=33,T=9,D=8,H=1 "$root/specs/e88.cell" \
+    --dim N=64 --dim V=64
+check "34 are not" in_parts 0 B=17,T=9,D=8,H=2 "$root/specs/e88.cell" --dim N=64 --dim V=64
+check "nor in one step" in_parts 0 B=1,T=1,D=8,H=2 "$root/specs/e88.cell" --dim N=64 --dim V=64
+check "66 of 128 x 128 are" in_parts 8 B=33,T=1,D=8,H=2 "$root/specs/e88.cell" --dim N=128 --dim V=128
+check "67 are not" in_parts 0 B=67,T=9,D=8,H=1 "$root/specs/e88.cell" --dim N=128 --dim V=128
+check "delta is walked by rows" in_parts 4 B=2,T=9,H=16 "$root/specs/delta.cell" --dim N=64 --dim V=64
+check "linear attention: 17 of 128 x 128 are whole" in_parts 0 B=1,T=9,H=17 "$root/specs/linear_attention.cell" --dtype bf16 \
+    --dim N=128 --dim V=128
+check "small states are whole" in_parts 0 B=1,T=9,D=8,H=1 "$root/specs/e88.cell" --dim N=32 --dim V=64
+check "e79 sums along both sides" in_parts 0 B=1,T=9,D=8 "$root/specs/e79.cell" --dim N=64
+check "what is learned of initial states is whole" in_parts 0 B=1,T=9 "$here/learned_parts.cell"
+check "a state that is an output besides has parts" in_parts 4 B=1,T=9 "$here/shown_parts.cell"
 if [[ -n ${NVCC:-} ]]; then
     check "no kernel of a shipped walk spills" no_spills
 else

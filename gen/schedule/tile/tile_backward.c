@@ -117,7 +117,7 @@ static void load_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
         return;
     }
     const char *from = tile_text(t, "%s + ((%s) * (%s) + %s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), number, tile_state_size(t, s),
-                                 tile_state_place(t, s));
+                                 tile_checkpoint_place(t, s, true));
     int wide = tile_state_run(t, s);
     if (wide == 1) {
         tile_each_element(t, s, out, tile_text(t, "%s = *(%s);", tile_state_var(t, s, s->ahead), from));
@@ -145,7 +145,7 @@ static void prefetch_start(Tile *t, const StateInfo *s, const char *chunk, Buf *
                                    mutate("far-prefetch") ? " + (1 << 20)" : "");
     const char *from = tile_by_thread(t, s) ? tile_own_checkpoint(t, s, number)
                                        : tile_text(t, "%s + ((%s) * (%s) + %s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), number,
-                                                   tile_state_size(t, s), tile_place_in_state(t, s, false));
+                                                   tile_state_size(t, s), tile_checkpoint_place(t, s, false));
     TilePrefetchFrame f = { .line = tile_number(t, line), .elements = tile_number(t, n), .from = from };
     f.step = tile_number(t, threads * line);
     tile_prefetch_frame(out, &f);
@@ -267,11 +267,11 @@ static void print_adjoints_of_initial(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = tile_pointer(t, REF_DINIT, s->tensor);
-        const char *at = tile_text(t, "%s[b * (%s) + %s]", to, tile_state_size(t, s), tile_state_place(t, s));
+        const char *at = tile_text(t, "%s[b * (%s) + %s]", to, tile_state_size(t, s), tile_argument_place(t, s));
         if (learned(t, s)) {
             const char *carry = tile_pointer(t, REF_CARRY, s->tensor);
             tile_store_elements(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, tile_state_size(t, s),
-                                                            tile_state_place(t, s), tile_state_var(t, s, s->adj)));
+                                                            tile_argument_place(t, s), tile_state_var(t, s, s->adj)));
         }
         tile_store_elements(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;",
                                                      at, at, tile_state_var(t, s, s->adj), tile_state_var(t, s, s->adj)));
@@ -295,7 +295,7 @@ static void print_adjoint(Tile *t, const StateInfo *s, Buf *out)
     buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->adj));
     tile_each_element(t, s, out,
                       tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", tile_state_var(t, s, s->adj), from,
-                                from, tile_state_size(t, s), tile_state_place(t, s)));
+                                from, tile_state_size(t, s), tile_argument_place(t, s)));
 }
 
 static void print_backward_ahead(Tile *t, const char *adjoints, Buf *out)

@@ -14,7 +14,8 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
         const char *to = tile_pointer(t, REF_CHECKPOINT, s->tensor);
         const char *which = tile_text(t, "%s + %s", tile_first_checkpoint(t), number);
         if (!tile_by_thread(t, s)) {
-            tile_store_state(t, s, out, to, tile_text(t, "(%s) * (%s)", which, tile_state_size(t, s)));
+            tile_store_state(t, s, out, to, tile_text(t, "(%s) * (%s) + %s", which, tile_state_size(t, s),
+                                                      tile_checkpoint_place(t, s, true)));
             continue;
         }
         buf_line(out, "if (%s)", to);
@@ -52,7 +53,7 @@ static const char *row_loads(Tile *t, const StateInfo *s, const char *from, cons
 static void print_row_state(Tile *t, const StateInfo *s, const char *initial, Buf *out)
 {
     TileSlotReadFrame f = { .row = tile_unique(t, tile_text(t, "%s_row", s->name)), .initial = initial };
-    const char *at = tile_text(t, "%s + %s", f.row, tile_state_place(t, s));
+    const char *at = tile_text(t, "%s + %s", f.row, tile_argument_place(t, s));
     Buf learned = { .arena = t->arena };
     tile_each_element(t, s, &learned,
                       tile_text(t, "%s = %s;", tile_state_var(t, s, s->name), tile_initial_value(t, s)));
@@ -81,7 +82,7 @@ static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
     else
         tile_each_element(t, s, &body,
                           tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", tile_state_var(t, s, s->name),
-                                    initial, initial, tile_state_size(t, s), tile_state_place(t, s),
+                                    initial, initial, tile_state_size(t, s), tile_argument_place(t, s),
                                     tile_initial_value(t, s)));
     print_walkers(t, &body, out);
 }
@@ -153,16 +154,17 @@ static void print_forward_steps(Tile *t, Buf *out)
 /* To the row that the call names. */
 static void print_row_store(Tile *t, const StateInfo *s, const char *to, Buf *out)
 {
-    const char *base = tile_text(t, "cell_slot_written(args, b) * (%s)", tile_state_size(t, s));
+    const char *at = tile_text(t, "cell_slot_written(args, b) * (%s) + %s", tile_state_size(t, s),
+                               tile_argument_place(t, s));
     if (strcmp(t->real, "float") != 0) {
-        tile_store_state(t, s, out, to, base);
+        tile_store_state(t, s, out, to, at);
         return;
     }
     Buf halves = { .arena = t->arena }, stores = halves;
     t->stores_halves = true;
-    tile_store_state(t, s, &halves, tile_text(t, "((cell_bf16 *)%s)", to), base);
+    tile_store_state(t, s, &halves, tile_text(t, "((cell_bf16 *)%s)", to), at);
     t->stores_halves = false;
-    tile_store_state(t, s, &stores, to, base);
+    tile_store_state(t, s, &stores, to, at);
     TileSlotWriteFrame f = { .halves = tile_hole(t, &halves), .stores = tile_hole(t, &stores) };
     tile_slot_write_frame(out, &f);
 }
@@ -173,7 +175,8 @@ static void print_last_state(Tile *t, const StateInfo *s, Buf *out)
     if (t->m->c->slots)
         print_row_store(t, s, to, out);
     else
-        tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
+        tile_store_state(t, s, out, to, tile_text(t, "b * (%s) + %s", tile_state_size(t, s),
+                                                  tile_argument_place(t, s)));
 }
 
 static void print_last(Tile *t, Buf *out)

@@ -1,6 +1,7 @@
 /* tile_kernel.c: what surrounds the steps in a walk of either direction. Out: the kernel's head, shared memory, the loop over blocks'
  * states with what fetches a chunk's vectors, and how states, checkpoints and rows of outs are named, placed and copied. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/mutate.h"
 #include "emit/emit.h"
@@ -72,22 +73,38 @@ const char *tile_state_decl(Tile *t, const StateInfo *s, const char *name)
     return tile_text(t, "%s%s%s", name, rows, tile_has_cols(s) ? tile_text(t, "[%d]", t->lay.rc) : "");
 }
 
-/* Element number within one batch element's states: of the thread's element, or (own false) of the first one of the block's state. */
-const char *tile_place_in_state(Tile *t, const StateInfo *s, bool own)
+/* Element number within one batch element's states: of the thread's element, or (own false) of the first one of
+ * the block's state. As axes are in order, which is how checkpoints lie; or, `argument`, as those lie. */
+static const char *place_in_state(Tile *t, const StateInfo *s, bool own, bool argument)
 {
     const Tensor *x = &t->m->tensors.data[s->tensor];
     const IxExpr *map[TILE_MAX_AXES];
+    const Poly *axes[TILE_MAX_AXES];
     for (int k = 0; k < t->npar; k++)
         map[k] = ix_index(t->m, t->par[k]);
     for (int k = 0; k < s->rank; k++)
         map[t->npar + k] = own ? ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col) : ix_const(t->m, poly_const(t->m, 0));
+    memcpy(axes, x->axes, sizeof *axes * (size_t)x->rank);
+    if (argument && x->inner && !mutate("outer-part")) {
+        const int part = x->rank - 3;
+        const IxExpr *number = map[part];
+        map[part] = map[part + 1];
+        map[part + 1] = number;
+        axes[part] = x->axes[part + 1];
+        axes[part + 1] = x->axes[part];
+    }
     ExprPrinter p = tile_printer(any_step(t));
-    return ix_text(&p, tile_linear(t, x->axes, map, x->rank));
+    return ix_text(&p, tile_linear(t, axes, map, x->rank));
 }
 
-const char *tile_state_place(Tile *t, const StateInfo *s)
+const char *tile_checkpoint_place(Tile *t, const StateInfo *s, bool own)
 {
-    return tile_place_in_state(t, s, true);
+    return place_in_state(t, s, own, false);
+}
+
+const char *tile_argument_place(Tile *t, const StateInfo *s)
+{
+    return place_in_state(t, s, true, true);
 }
 
 const char *tile_state_size(Tile *t, const StateInfo *s)
@@ -140,11 +157,10 @@ void tile_store_elements(Tile *t, const StateInfo *s, Buf *out, const char *cond
     buf_line(out, "}");
 }
 
-/* Writes the state at `to + base`, by the threads that own it. */
-void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *base)
+/* Writes the state's elements at `to + at`, by the threads that own them. */
+void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *at)
 {
     const char *owner = tile_owner(t, tile_has_rows(s), tile_has_cols(s)), *inside = tile_owned(t, tile_has_rows(s), tile_has_cols(s));
-    const char *at = tile_text(t, "%s + %s", base, tile_state_place(t, s));
     int wide = tile_state_run(t, s);
     if (wide == 1) {
         const char *var = tile_state_var(t, s, s->name);
@@ -355,7 +371,7 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
                                : tile_text(t, "(%s / %d * %d + cell_thread()) * %d + %s %% %d", which, wide,
                                            threads, wide, which, wide);
     const char *from = tile_text(t, "%s + ((%s) * (%s) + %s)", tile_pointer(t, REF_CHECKPOINT, s->tensor), number,
-                                 tile_state_size(t, s), tile_state_place(t, s));
+                                 tile_state_size(t, s), tile_checkpoint_place(t, s, true));
     int run = tile_state_run(t, s) < wide ? tile_state_run(t, s) : wide;
     tile_open(t, out, tile_has_rows(s), tile_has_cols(s));
     if (run > 1)

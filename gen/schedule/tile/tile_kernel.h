@@ -19,9 +19,10 @@ bool tile_has_cols(const StateInfo *s);
 void tile_name_states(Tile *t);
 const char *tile_state_var(Tile *t, const StateInfo *s, const char *name);    /* the thread's element: name[r][c] */
 const char *tile_state_decl(Tile *t, const StateInfo *s, const char *name);   /* all that it owns: name[4][2] */
-/* Element number within one batch element's states: of the thread's element, or (own false) of the first one of the block's state. */
-const char *tile_place_in_state(Tile *t, const StateInfo *s, bool own);
-const char *tile_state_place(Tile *t, const StateInfo *s);        /* the former */
+/* Element number within one batch element's states: of the thread's element, or (own false) of the first one of
+ * the block's state; as checkpoints lie, and as the state of an argument does (Tensor.inner). */
+const char *tile_checkpoint_place(Tile *t, const StateInfo *s, bool own);
+const char *tile_argument_place(Tile *t, const StateInfo *s);
 const char *tile_state_size(Tile *t, const StateInfo *s);         /* of one batch element */
 int tile_state_run(const Tile *t, const StateInfo *s);            /* elements of a row that a thread moves at once */
 int tile_kept_width(const Tile *t, const StateInfo *s, bool narrow);          /* that it moves between registers and shared memory */
@@ -34,7 +35,7 @@ void tile_each_element(Tile *t, const StateInfo *s, Buf *out, const char *statem
 void tile_copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *from);
 /* The statement, or the state at `to + base`, by the threads that own it. */
 void tile_store_elements(Tile *t, const StateInfo *s, Buf *out, const char *condition, const char *statement);
-void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *base);
+void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *at);
 void tile_print_rows(Tile *t, const char *first, Buf *out);       /* of outs, where a chunk begins with that step */
 void tile_move_rows(Tile *t, bool later, Buf *out);
 const char *tile_number(Tile *t, int64_t n);
