@@ -104,16 +104,31 @@ static bool join_indices(SplitStates *s, IndexId a, IndexId b)
     return is_split(s, a) ? split_index(s, b) : is_split(s, b) && split_index(s, a);
 }
 
+/* The axis of an array that is taken apart; -1: none is. */
+static int split_axis_of(const SplitStates *s, const Node *array)
+{
+    for (int k = 0; k < array->naxes; k++)
+        if (is_split(s, array->axes[k]))
+            return k;
+    return -1;
+}
+
+/* What other steps had lies in histories as it did. */
+static bool reads_history(const SplitStates *s, const Node *n)
+{
+    return n->step && (n->kind == N_LOAD ? s->axis[n->tensor] > 0 : split_axis_of(s, at(s, n->args[0])) >= 0);
+}
+
 static bool join_read(SplitStates *s, const Node *n)
 {
     bool news = false;
+    s->refused |= reads_history(s, n);
     for (int k = 0; k < n->nmap; k++) {
         IndexId i;
         if (!ix_is_index(n->map[k], &i))
             continue;
         news |= n->kind == N_LOAD ? join_tensor(s, n->tensor, k, i)
                                   : join_indices(s, i, at(s, n->args[0])->axes[k]);
-        s->refused |= n->step && is_split(s, i); /* what other steps had lies in histories as it did */
     }
     return news;
 }
@@ -197,14 +212,6 @@ static int places(SplitStates *s, const IxExpr *const *map, int n, int split, bo
         }
     }
     return len;
-}
-
-static int split_axis_of(const SplitStates *s, const Node *array)
-{
-    for (int k = 0; k < array->naxes; k++)
-        if (is_split(s, array->axes[k]))
-            return k;
-    return -1;
 }
 
 /* Indices, each that is taken apart as two. */
