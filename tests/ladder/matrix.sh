@@ -459,5 +459,10 @@ TYPES=bf16 instance window_attention "window attention" "1,70,2" --dim N=64 --di
 
 # Every spec with every value of its options, at small sizes.
 if [[ -n $full ]]; then
-    TYPES=${TYPES:-f32 bf16} bash "$(dirname "$0")/collection.sh"
+    # Nor there in bf16: Moneta and Trellis, as above; and linear attention over a running total, which comes
+    # near 0. What roundings leave of their gradients is undecided at all of these sizes.
+    undecided=^$
+    [[ -n ${TYPES:-} ]] || undecided='^(moneta|trellis|linear_attention_auto_bf16_normaliser_total)_.*variant '
+    TYPES=${TYPES:-f32 bf16} bash "$(dirname "$0")/collection.sh" |
+        awk -v undecided="$undecided" '!($0 ~ undecided && $0 ~ /--dtype bf16/)'
 fi
