@@ -35,7 +35,9 @@ static bool write_text(const char *path, const Buf *text)
     return f ? fclose(f) == 0 && ok : false;
 }
 
-static const char *compile_shared(const Subject *s, const char *source, const char *object)
+/* Lean: without start files and libc, whose symbols the process has that loads the library. The linker reads
+ * those for most of its time. Other compilers and systems may refuse this: what they say then is not shown. */
+static const char *compile_shared(const Subject *s, const char *source, const char *object, bool lean)
 {
     Words w = {0};
     words_split(s->c, &w, c_compiler());
@@ -43,8 +45,10 @@ static const char *compile_shared(const Subject *s, const char *source, const ch
     words_split(s->c, &w, "-std=c11 -O0 -fPIC -shared -ffp-contract=off -DCELL_REAL=double -o");
     words_add(&w, object);
     words_add(&w, source);
-    words_add(&w, "-lm");
-    return run_words(&w, false) == 0 ? NULL : "the generated C does not compile";
+    words_split(s->c, &w, lean ? "-nostdlib -lm -lgcc" : "-lm");
+    const char *said = lean ? words_output(s->c, &w) : NULL;
+    bool ok = lean ? said && !*said : run_words(&w, false) == 0;
+    return ok ? NULL : "the generated C does not compile";
 }
 
 static void *symbol(const Subject *s, void *library, const char *suffix)
@@ -68,6 +72,26 @@ static const char *load(const Subject *s, Reference *r, const char *object)
     return NULL;
 }
 
+static void reference_close(void *self)
+{
+    Reference *r = self;
+    if (r->library)
+        dlclose(r->library);
+    r->library = NULL;
+}
+
+/* A library that lacks a symbol does not load. What has not been built lean is not tried so again. */
+static const char *build(const Subject *s, Reference *r, const char *source, const char *object)
+{
+    static bool lean = true;
+    if (lean && !compile_shared(s, source, object, true) && !load(s, r, object))
+        return NULL;
+    reference_close(r);
+    lean = false;
+    const char *error = compile_shared(s, source, object, false);
+    return error ? error : load(s, r, object);
+}
+
 /* For an evaluator at each sizes: which histories it has depends on them. */
 static void match_tensors(const Subject *s, Reference *r)
 {
@@ -84,13 +108,6 @@ static void match_tensors(const Subject *s, Reference *r)
     }
 }
 
-static void reference_close(void *self)
-{
-    Reference *r = self;
-    if (r->library)
-        dlclose(r->library);
-}
-
 static void *reference_open(const Subject *s, const char **error)
 {
     static int number;
@@ -99,9 +116,7 @@ static void *reference_open(const Subject *s, const char **error)
     emit_c(s->m, &text);
     const char *source = intern_f(s->c, "%s/ref%d.c", s->dir, ++number);
     const char *object = intern_f(s->c, "%s/ref%d.so", s->dir, number);
-    *error = write_text(source, &text) ? compile_shared(s, source, object) : strerror(errno);
-    if (!*error)
-        *error = load(s, r, object);
+    *error = write_text(source, &text) ? build(s, r, source, object) : strerror(errno);
     unlink(source);
     unlink(object);
     if (*error) {

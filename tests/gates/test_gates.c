@@ -57,10 +57,11 @@ static void compile_code(Cell *k)
     if (!f || fwrite(text.data, 1, text.len, f) != text.len || fclose(f) != 0)
         return;
     words_split(k->c, &w, cc && *cc ? cc : "cc");
-    words_split(k->c, &w, "-std=c11 -O0 -fPIC -shared -ffp-contract=off -o");
+    /* Symbols of libc are this program's own: to look through the library takes as long as to compile. */
+    words_split(k->c, &w, "-std=c11 -O0 -fPIC -shared -nostdlib -ffp-contract=off -o");
     words_add(&w, object);
     words_add(&w, source);
-    words_split(k->c, &w, single ? "-DCELL_REAL=float -lm" : "-DCELL_REAL=double -lm");
+    words_split(k->c, &w, single ? "-DCELL_REAL=float -lm -lgcc" : "-DCELL_REAL=double -lm -lgcc");
     if (run_words(&w, false) == 0 && (k->library = dlopen(object, RTLD_NOW | RTLD_LOCAL))) {
         *(void **)&k->forward = dlsym(k->library, intern_f(k->c, "%s_ref_forward", k->m->name));
         *(void **)&k->backward = dlsym(k->library, intern_f(k->c, "%s_ref_backward", k->m->name));
