@@ -69,6 +69,7 @@ struct Thread {
     Fiber fiber;
     Block *block = nullptr;
     int index = 0; // in the block
+    int cluster_warp = 0;
     bool done = true;
     const volatile unsigned *poll = nullptr; // the counter or the word that it spins on
     unsigned poll_value = 0;
@@ -183,7 +184,8 @@ struct Launch {
     Fiber main;
     Thread *current = nullptr;
     std::vector<Thread *> ready;
-    Thread *next = nullptr; // runs next, drawn ahead
+    Thread *next = nullptr;  // runs next, drawn ahead
+    Thread *later = nullptr; // runs behind that one
     std::vector<Thread *> polling;
     int live = 0; // threads that have not ended
     std::vector<std::unique_ptr<Cluster>> clusters;
@@ -215,10 +217,7 @@ inline void emu_wake(Thread *thread) { emu_launch->ready.push_back(thread); }
 
 // cell_emu_sync.cc
 const char *emu_kind_name(Kind kind);
-inline int emu_cluster_warp(const Thread *t)
-{
-    return t->block->rank * (int)t->block->warps.size() + t->warp();
-}
+inline int emu_cluster_warp(const Thread *t) { return t->cluster_warp; }
 void emu_thread_ended(Thread *thread);
 void emu_sync_reset(Cluster *cluster);
 

@@ -58,13 +58,20 @@ static Thread *draw_ready(Launch *launch)
 }
 
 // One of those that can run. Where there are many, whose stacks are more than the processor keeps near, the
-// one behind it is drawn too, so that its stack is on the way from memory meanwhile. Of few, that
-// would leave out orders in which a thread runs as soon as it is woken.
+// two behind it are drawn too, so that meanwhile the stack of one and the place of the other's are on the way from
+// memory. Of few, that would leave out orders in which a thread runs as soon as it is woken.
 static Thread *take_ready(Launch *launch)
 {
     enum { kMany = 2 * kLanes };
     Thread *thread = launch->next ? launch->next : draw_ready(launch);
-    launch->next = launch->ready.size() > kMany ? draw_ready(launch) : nullptr;
+    launch->next = launch->later;
+    launch->later = nullptr;
+    if (launch->ready.size() > kMany) {
+        if (!launch->next)
+            launch->next = draw_ready(launch);
+        launch->later = draw_ready(launch);
+        __builtin_prefetch(launch->later);
+    }
     if (launch->next)
         fiber_expect(&launch->next->fiber);
     return thread;
@@ -138,6 +145,7 @@ static void size_block(Block *block, int threads, size_t stack_bytes)
         Thread &thread = block->threads[(size_t)i];
         thread.block = block;
         thread.index = i;
+        thread.cluster_warp = block->rank * (threads / kLanes) + i / kLanes;
         if (!thread.fiber.stack)
             fiber_create(&thread.fiber, stack_bytes, i, thread_main);
     }

@@ -51,10 +51,11 @@ void emu_shared_reset(Block *block, size_t smem_bytes)
         if (!block->smem)
             emu_fail("no memory for %zu bytes of shared memory", capacity);
         block->capacity = capacity;
+        block->carvings.clear();
+        poison(block->smem, capacity);
     }
-    unpoison(block->smem, block->capacity);
-    memset(block->smem, 0xff, block->capacity);
-    poison(block->smem, block->capacity);
+    for (const auto &c : block->carvings)
+        poison(block->smem + c.first, (c.second.bytes + 15) / 16 * 16);
     block->carvings.clear();
     block->shadow.clear();
 }
@@ -111,6 +112,9 @@ unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t eleme
     if (block->carvings.size() >= kMostCarvings)
         emu_fail("more than %d arrays in shared memory", (int)kMostCarvings);
     block->carvings[offset] = Carving{offset, bytes, element, used};
+    unpoison(cursor, padded + kGap);
+    memset(cursor, 0xff, padded + kGap);
+    poison(cursor, padded + kGap);
     unpoison(cursor, bytes);
     grow_shadow(block, offset + padded);
     return cursor;
@@ -244,28 +248,71 @@ static inline void write_cell(const Access &a, ShadowCell &cell, size_t index, b
              write ? "writes" : "reads");
 }
 
+static inline void touch_cell(const Access &a, ShadowCell &cell, size_t index, bool write, bool same_value)
+{
+    if (cell.pending)
+        fail_pending(a, write);
+    if (write)
+        write_cell(a, cell, index, same_value);
+    else
+        read_cell(a, cell, index);
+}
+
+// Whether an access that finds the cell so looks at Block::readers too.
+static inline bool wants_readers(const Access &a, const ShadowCell &cell, bool write)
+{
+    return cell.read && (cell.first != cell.last || (!write && cell.first != a.warp));
+}
+
+static inline bool same_cell(const ShadowCell &a, const ShadowCell &b)
+{
+    static_assert(sizeof a == 2 * sizeof(uint64_t), "a cell has no gaps");
+    uint64_t x[2], y[2];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+}
+
+// An access to several cells most often finds all of them as it finds the first, and leaves them so.
 static inline void touch(Block *block, const void *p, size_t bytes, bool write, bool same_value)
 {
     const Thread *t = self();
     const int warp = emu_cluster_warp(t);
     const Access a{block, t, t->block->cluster->row(warp), warp, warp * kLanes + t->lane()};
     const size_t offset = (size_t)((const unsigned char *)p - block->smem);
-    if (offset >= block->capacity || (offset + bytes - 1) / kCell >= block->shadow.size())
+    const size_t first = offset / kCell, last = (offset + bytes - 1) / kCell;
+    if (offset >= block->capacity || last >= block->shadow.size())
         emu_fail("access to shared memory that no array lies in");
-    for (size_t c = offset / kCell; c <= (offset + bytes - 1) / kCell; c++) {
-        ShadowCell &cell = block->shadow[c];
-        if (cell.pending)
-            fail_pending(a, write);
-        if (write)
-            write_cell(a, cell, c, same_value);
+    ShadowCell *cells = block->shadow.data();
+    const ShadowCell before = cells[first];
+    touch_cell(a, cells[first], first, write, same_value);
+    const ShadowCell after = cells[first];
+    const bool alike = !wants_readers(a, before, write);
+    for (size_t c = first + 1; c <= last; c++) {
+        if (alike && same_cell(cells[c], before))
+            cells[c] = after;
         else
-            read_cell(a, cell, c);
+            touch_cell(a, cells[c], c, write, same_value);
     }
+}
+
+template <class Bits> static inline bool same_bits(const void *p, const void *value)
+{
+    Bits x, y;
+    memcpy(&x, p, sizeof x);
+    memcpy(&y, value, sizeof y);
+    return x == y;
 }
 
 // Whether a write leaves what is there. AddressSanitizer's memcmp would check both sides once more.
 static inline bool same_bytes(const void *p, const void *value, size_t bytes)
 {
+    if (bytes == 4)
+        return same_bits<uint32_t>(p, value);
+    if (bytes == 2)
+        return same_bits<uint16_t>(p, value);
+    if (bytes == 8)
+        return same_bits<uint64_t>(p, value);
     const unsigned char *x = (const unsigned char *)p, *y = (const unsigned char *)value;
     unsigned char differs = 0;
     for (size_t i = 0; i < bytes; i++)

@@ -471,50 +471,53 @@ void cell_emu_word_wait(const unsigned *word, unsigned value)
 
 // C += A B over a warp: sums in double, rounded once, where the hardware's order is not known.
 
-static float operand_value(int type, uint32_t word, int half)
+template <int Type> static float operand_value(uint32_t word, int half)
 {
     const uint16_t bits = (uint16_t)(word >> (half * 16));
-    if (type == CELL_EMU_BF16)
-        return cell_emu_bf16_value(bits);
-    if (type == CELL_EMU_F16)
-        return cell_emu_f16_value(bits);
-    const uint32_t read = word & 0xffffe000u; // of the 32 bits those that tf32 has
+    // A bf16 is the upper half of an f32; of the 32 bits of a tf32 the lower 13 are not read.
+    const uint32_t read = Type == CELL_EMU_BF16 ? (uint32_t)bits << 16 : word & 0xffffe000u;
     float value;
+    if (Type == CELL_EMU_F16)
+        return cell_emu_f16_value(bits);
     memcpy(&value, &read, sizeof value);
     return value;
 }
 
-// Operand elements of the tile: outer is a row of A or a column of B. `word` is the first of its registers in
-// the payload.
-static void gather_tile(const Warp &warp, int type, int word, int outer_blocks, float tile[16][16])
+// Operand elements of the tile, as [inner][outer]: outer is a row of A or a column of B. `word` is the first of its
+// registers in the payload.
+template <int Type, int OuterBlocks> static void gather_tile(const Warp &warp, int word, double tile[16][8 * OuterBlocks])
 {
-    const int per_word = type == CELL_EMU_TF32 ? 1 : 2;
+    const int per_word = Type == CELL_EMU_TF32 ? 1 : 2;
     for (int l = 0; l < kLanes; l++) {
-        for (int r = 0; r < 2 * outer_blocks; r++) {
-            const int outer = l / 4 + r % outer_blocks * 8;
-            const int inner = l % 4 * per_word + r / outer_blocks * 4 * per_word;
+        for (int r = 0; r < 2 * OuterBlocks; r++) {
+            const int outer = l / 4 + r % OuterBlocks * 8;
+            const int inner = l % 4 * per_word + r / OuterBlocks * 4 * per_word;
             for (int h = 0; h < per_word; h++)
-                tile[outer][inner + h] = operand_value(type, warp.payload[l][word + r], h);
+                tile[inner + h][outer] = operand_value<Type>(warp.payload[l][word + r], h);
         }
     }
 }
 
-static void multiply(Warp &warp, int type)
+template <int Type> static void multiply(Warp &warp)
 {
-    float a[16][16], b[16][16];
-    gather_tile(warp, type, 4, 2, a);
-    gather_tile(warp, type, 8, 1, b);
-    const int depth = type == CELL_EMU_TF32 ? 8 : 16;
+    double a[16][16], b[16][8], sum[16][8];
+    gather_tile<Type, 2>(warp, 4, a);
+    gather_tile<Type, 1>(warp, 8, b);
+    const int depth = Type == CELL_EMU_TF32 ? 8 : 16;
+    float c[4];
     for (int l = 0; l < kLanes; l++) {
-        for (int r = 0; r < 4; r++) {
-            float c;
-            memcpy(&c, &warp.payload[l][r], sizeof c);
-            double sum = c;
-            for (int k = 0; k < depth; k++)
-                sum += (double)a[l / 4 + r / 2 * 8][k] * b[l % 4 * 2 + r % 2][k];
-            c = (float)sum;
-            memcpy(&warp.payload[l][r], &c, sizeof c);
-        }
+        memcpy(c, warp.payload[l], sizeof c);
+        for (int r = 0; r < 4; r++)
+            sum[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2] = c[r];
+    }
+    for (int k = 0; k < depth; k++) // each sum by rising k
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++)
+                sum[i][j] += a[k][i] * b[k][j];
+    for (int l = 0; l < kLanes; l++) {
+        for (int r = 0; r < 4; r++)
+            c[r] = (float)sum[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
+        memcpy(warp.payload[l], c, sizeof c);
     }
 }
 
@@ -527,7 +530,12 @@ void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]
     memcpy(payload + 4, a, 4 * sizeof *a);
     memcpy(payload + 8, b, 2 * sizeof *b);
     if (meet(Kind::mma, type, 0)) {
-        multiply(warp, type);
+        if (type == CELL_EMU_BF16)
+            multiply<CELL_EMU_BF16>(warp);
+        else if (type == CELL_EMU_F16)
+            multiply<CELL_EMU_F16>(warp);
+        else
+            multiply<CELL_EMU_TF32>(warp);
         wake_warp(t->block, t->warp());
     }
     memcpy(c, payload, 4 * sizeof *c);
