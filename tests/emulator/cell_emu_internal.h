@@ -128,7 +128,13 @@ struct Carving {
     size_t used; // bytes that the GPU's layout uses up to its end
 };
 
-// The last accesses to two bytes of shared memory. A read is clock << 6 | lane (32: several lanes). Where one
+// Where the cells of 16 bytes of shared memory are, and log2 of the bytes of one.
+struct Place {
+    uint32_t cell;
+    uint8_t shift;
+};
+
+// The last accesses to an element of shared memory, or to two bytes of it. A read is clock << 6 | lane (32: several lanes). Where one
 // warp alone has read since the last write, which is most often so, its read is here; else those of warps
 // `first` to `last` are in Block::readers.
 struct ShadowCell {
@@ -153,6 +159,7 @@ struct Block {
     size_t capacity = 0; // bytes behind smem, gaps included
     std::map<size_t, Carving> carvings;
     std::vector<ShadowCell> shadow;
+    std::vector<Place> places;           // per 16 bytes
     std::unique_ptr<uint32_t[]> readers; // per cell and warp of the cluster, where several warps have read
     size_t readers_room = 0;             // numbers that fit there
 };

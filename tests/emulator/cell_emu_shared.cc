@@ -2,8 +2,8 @@
 //
 // In: carvings and accesses from the device header. Out: arrays that lie in AddressSanitizer's poison, filled
 // with 0xFF, and a report for each access that no barrier orders against an earlier one of another thread.
-// Guaranteed: exact for what CUDA promises (see cell_emu_sync.cc), down to two bytes; two threads that write
-// equal values without a barrier are let pass.
+// Guaranteed: exact for what CUDA promises (see cell_emu_sync.cc), down to an array's elements, or to two bytes where these
+// are neither of 4 bytes nor of 8; two threads that write equal values without a barrier are let pass.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ void __asan_poison_memory_region(const volatile void *at, size_t bytes) __attrib
 void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
 }
 
-enum { kGap = 64, kCell = 2, kMostCarvings = 256, kSeveralLanes = 32 };
+enum { kGap = 64, kPlace = 16, kMostCarvings = 256, kSeveralLanes = 32 };
 
 static void poison(unsigned char *at, size_t bytes)
 {
@@ -58,13 +58,21 @@ void emu_shared_reset(Block *block, size_t smem_bytes)
         poison(block->smem + c.first, (c.second.bytes + 15) / 16 * 16);
     block->carvings.clear();
     block->shadow.clear();
+    block->places.clear();
 }
 
-static void grow_shadow(Block *block, size_t end)
+// Cells for an array of `bytes` and the gap before it.
+static void grow_shadow(Block *block, size_t offset, size_t bytes, size_t element)
 {
-    const size_t cells = (end + kCell - 1) / kCell;
-    if (block->shadow.size() >= cells)
-        return;
+    const uint8_t shift = element == 8 ? 3 : element == 4 ? 2 : 1;
+    const size_t end = (offset + bytes) / kPlace;
+    size_t cells = block->shadow.size();
+    block->places.reserve(end);
+    while (block->places.size() < end) {
+        const uint8_t here = block->places.size() < offset / kPlace ? 1 : shift;
+        block->places.push_back(Place{(uint32_t)cells, here});
+        cells += kPlace >> here;
+    }
     const size_t warps = (size_t)block->cluster->warps, needed = cells * warps;
     if (block->readers_room < needed) {
         const size_t room = needed + needed / 2;
@@ -116,7 +124,7 @@ unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t eleme
     memset(cursor, 0xff, padded + kGap);
     poison(cursor, padded + kGap);
     unpoison(cursor, bytes);
-    grow_shadow(block, offset + padded);
+    grow_shadow(block, offset, padded, element);
     return cursor;
 }
 
@@ -143,11 +151,24 @@ static void describe(const Block *block, size_t offset, char *text, size_t bytes
              (offset - carving.offset) / carving.element, number, carving.element);
 }
 
-[[noreturn]] static void fail_race(const Block *block, size_t offset, int other, const char *other_did,
+struct Access {
+    Block *block;        // whose memory
+    const Thread *thread;
+    const uint32_t *row; // what comes before the access: Cluster::ordered
+    int warp;            // of the cluster
+    int me;              // thread of the cluster
+    size_t offset;       // in the memory
+    size_t first;        // of its cells
+    uint8_t shift;       // log2 of a cell's bytes
+    uint32_t clock() const { return row[warp]; }
+};
+
+[[noreturn]] static void fail_race(const Access &a, size_t index, int other, const char *other_did,
                                    const char *did)
 {
     char where[128];
-    describe(block, offset, where, sizeof where);
+    const Block *block = a.block;
+    describe(block, a.offset + ((index - a.first) << a.shift), where, sizeof where);
     const int per_block = (int)block->threads.size();
     const Thread *t = self();
     if (block->cluster->blocks[(size_t)(other / per_block)].get() != t->block)
@@ -157,15 +178,6 @@ static void describe(const Block *block, size_t offset, char *text, size_t bytes
     emu_fail("race: thread %d %s, thread %d %s %s without a barrier between", other % per_block, other_did,
              t->index, did, where);
 }
-
-struct Access {
-    Block *block;        // whose memory
-    const Thread *thread;
-    const uint32_t *row; // what comes before the access: Cluster::ordered
-    int warp;            // of the cluster
-    int me;              // thread of the cluster
-    uint32_t clock() const { return row[warp]; }
-};
 
 static uint32_t *readers_of(const Access &a, size_t index)
 {
@@ -178,7 +190,7 @@ static inline void check_writer(const Access &a, const ShadowCell &cell, size_t 
     if (cell.write_clock == 0 || cell.writer == a.me)
         return;
     if (a.row[cell.writer / kLanes] <= cell.write_clock)
-        fail_race(a.block, index * kCell, cell.writer, "wrote", did);
+        fail_race(a, index, cell.writer, "wrote", did);
 }
 
 static inline void check_reader(const Access &a, int warp, uint32_t read, size_t index)
@@ -187,7 +199,7 @@ static inline void check_reader(const Access &a, int warp, uint32_t read, size_t
     if (clock == 0 || a.row[warp] > clock || (warp == a.warp && (int)lane == a.thread->lane()))
         return;
     const int other = warp * kLanes + (lane == kSeveralLanes ? (a.thread->lane() + 1) % kLanes : (int)lane);
-    fail_race(a.block, index * kCell, other, "read", "wrote");
+    fail_race(a, index, other, "read", "wrote");
 }
 
 static inline void note_read(const Access &a, uint32_t *read)
@@ -273,19 +285,32 @@ static inline bool same_cell(const ShadowCell &a, const ShadowCell &b)
     return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 
+// The cells of `bytes` at an offset.
+static inline void find_cells(const Block *block, size_t offset, size_t bytes, size_t *first, size_t *last)
+{
+    const size_t end = offset + bytes - 1;
+    if (offset >= block->capacity || end / kPlace >= block->places.size())
+        emu_fail("access to shared memory that no array lies in");
+    const Place from = block->places[offset / kPlace], to = block->places[end / kPlace];
+    *first = from.cell + (offset % kPlace >> from.shift);
+    *last = to.cell + (end % kPlace >> to.shift);
+}
+
 // An access to several cells most often finds all of them as it finds the first, and leaves them so.
 static inline void touch(Block *block, const void *p, size_t bytes, bool write, bool same_value)
 {
     const Thread *t = self();
     const int warp = emu_cluster_warp(t);
-    const Access a{block, t, t->block->cluster->row(warp), warp, warp * kLanes + t->lane()};
     const size_t offset = (size_t)((const unsigned char *)p - block->smem);
-    const size_t first = offset / kCell, last = (offset + bytes - 1) / kCell;
-    if (offset >= block->capacity || last >= block->shadow.size())
-        emu_fail("access to shared memory that no array lies in");
+    size_t first, last;
+    find_cells(block, offset, bytes, &first, &last);
+    const Access a{block, t,      t->block->cluster->row(warp), warp, warp * kLanes + t->lane(),
+                   offset, first, block->places[offset / kPlace].shift};
     ShadowCell *cells = block->shadow.data();
     const ShadowCell before = cells[first];
     touch_cell(a, cells[first], first, write, same_value);
+    if (first == last)
+        return;
     const ShadowCell after = cells[first];
     const bool alike = !wants_readers(a, before, write);
     for (size_t c = first + 1; c <= last; c++) {
@@ -340,7 +365,7 @@ unsigned char *cell_emu_remote(const void *p, int rank, size_t bytes, const void
         emu_fail(
             "block %d of the cluster has threads that have ended, thread %d still reaches into its memory",
             rank, t->index);
-    if ((size_t)(there - target->smem) / kCell >= target->shadow.size())
+    if ((size_t)(there - target->smem) / kPlace >= target->places.size())
         emu_fail("block %d of the cluster has not carved its shared memory: a cluster barrier is missing",
                  rank);
     touch(target, there, bytes, value != nullptr, value && same_bytes(there, value, bytes));
@@ -351,8 +376,9 @@ unsigned char *cell_emu_remote(const void *p, int rank, size_t bytes, const void
 
 static void mark_pending(Block *block, const void *to, int bytes, int change)
 {
-    const size_t offset = (size_t)((const unsigned char *)to - block->smem);
-    for (size_t c = offset / kCell; c <= (offset + (size_t)bytes - 1) / kCell; c++)
+    size_t first, last;
+    find_cells(block, (size_t)((const unsigned char *)to - block->smem), (size_t)bytes, &first, &last);
+    for (size_t c = first; c <= last; c++)
         block->shadow[c].pending = (uint16_t)(block->shadow[c].pending + change);
 }
 
