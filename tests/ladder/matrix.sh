@@ -168,14 +168,14 @@ for spec in lstm e1; do
 done
 # The same for each head, in 16 bits with tensor cores, which sLSTM's divisions do not suit.
 TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 40,3,2,3,33 3,2,2,2,130 2,2,2,1,257"
-TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
+TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,2 4,5,2,1" --dim N=64
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 --set forget=exp
 TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
-TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
+TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,2 2,2,2 37,2,2 4,5,1" --dim N=64 --set input=given
 TYPES="f32 bf16 f16" SUFFIX=_head instance lstm_heads gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 3,2,2,2,130 2,2,2,1,257"
 TYPES="f32 bf16 f16" SUFFIX=_head instance lstm_heads gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
-TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
-TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,5,2 2,2,5,2 37,2,3,2 4,5,2,1" --dim N=64
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,2 2,2,2 37,2,2 4,5,1" --dim N=64 --set input=given
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # One kernel of blocks that have units of one sequence: several blocks, of which the last is not full.
@@ -416,7 +416,7 @@ TYPES="f32 bf16" SUFFIX=_crowded instance linear_attention tile "5,35,3 5,17,5 g
 TYPES="f32 bf16" SUFFIX=_crowded instance gated_delta tile "5,21,3 5,11,5 gpu:27,11,15" --dim N=32 --dim V=32
 
 # One block does not hold these states. Where the device has no clusters (chip: says that) the steps are launched.
-TYPES=f32 instance e79 auto "1,2,3 2,4,2 chip:2,4,2" --dim N=96 --archs 80
+TYPES=f32 instance e79 auto "1,2,3 2,3,2 chip:2,2,2" --dim N=96 --archs 80
 
 # Products of f32 by parts of bf16 at all sizes, k in one piece and in two, by vectors of 8 and one by one: operands whose k
 # is their first axis, their last one, and the one with the other; pieces of a stacked value; optional cotangents.
@@ -451,7 +451,7 @@ for spec in delta gated_delta linear_attention; do
     TYPES=bf16 instance $spec tile "2,23,2 3,5,2 gpu:70,5,2" --dim N=64 --dim V=64
 done
 TYPES=bf16 instance hgrn scan "2,9 1,37" --dim D=2048
-TYPES=bf16 instance causal_attention "window attention" "1,70,2 1,2,1,600,590 gpu:2,450,3" \
+TYPES=bf16 instance causal_attention "window attention" "1,70,2 1,2,1,300,290 gpu:1,2,1,600,590 gpu:2,450,3" \
     --dim N=64 --dim V=64
 TYPES=f16 instance causal_attention attention "1,3,1 gpu:1,300,2 gpu:1,1,2,300,299" \
     --dim N=128 --dim V=128 --dim G=3
