@@ -36,7 +36,7 @@ static bool write_text(const char *path, const Buf *text)
 }
 
 /* Lean: without start files and libc, whose symbols the process has that loads the library. The linker reads
- * those for most of its time. Other compilers and systems may refuse this: what they say then is not shown. */
+ * those for most of its time. Other compilers and systems may refuse this; what they say then is not shown. */
 static const char *compile_shared(const Subject *s, const char *source, const char *object, bool lean)
 {
     Words w = {0};

@@ -27,7 +27,8 @@ make_object() { # spec, directory, options: directory.so; what went wrong is in 
     local spec=$1 to=$2
     shift 2
     "$cellc" emit "$spec" --import-dir specs --dtype f64 --no-cuda "$@" -o "$to" >/dev/null 2>"$to.log" &&
-        "$cc" -std=c11 -O0 -w -fPIC -shared -nostdlib -Iruntime -I"$to" -o "$to.so" "$to"/*.c -lm -lgcc 2>>"$to.log"
+        "$cc" -std=c11 -O0 -w -fPIC -shared -nostdlib -Iruntime -I"$to" -o "$to.so" "$to"/*.c -lm -lgcc \
+            2>>"$to.log"
 }
 export -f make_object
 

@@ -134,9 +134,9 @@ struct Place {
     uint8_t shift;
 };
 
-// The last accesses to an element of shared memory, or to two bytes of it. A read is clock << 6 | lane (32: several lanes). Where one
-// warp alone has read since the last write, which is most often so, its read is here; else those of warps
-// `first` to `last` are in Block::readers.
+// The last accesses to an element of shared memory, or to two bytes of it. A read is clock << 6 | lane (32:
+// several lanes). Where one warp alone has read since the last write, which is most often so, its read is
+// here; else those of warps `first` to `last` are in Block::readers.
 struct ShadowCell {
     uint32_t write_clock = 0; // 0: never written
     uint32_t read = 0;        // 0: not read since

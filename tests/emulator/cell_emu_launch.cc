@@ -58,8 +58,8 @@ static Thread *draw_ready(Launch *launch)
 }
 
 // One of those that can run. Where there are many, whose stacks are more than the processor keeps near, the
-// two behind it are drawn too, so that meanwhile the stack of one and the place of the other's are on the way from
-// memory. Of few, that would leave out orders in which a thread runs as soon as it is woken.
+// two behind it are drawn too, so that the stack of one and the place of the other's are on the way from memory
+// meanwhile. Of few, that would leave out orders in which a thread runs as soon as it is woken.
 static Thread *take_ready(Launch *launch)
 {
     enum { kMany = 2 * kLanes };

@@ -2,8 +2,8 @@
 //
 // In: carvings and accesses from the device header. Out: arrays that lie in AddressSanitizer's poison, filled
 // with 0xFF, and a report for each access that no barrier orders against an earlier one of another thread.
-// Guaranteed: exact for what CUDA promises (see cell_emu_sync.cc), down to an array's elements, or to two bytes where these
-// are neither of 4 bytes nor of 8; two threads that write equal values without a barrier are let pass.
+// Guaranteed: exact for what CUDA promises (see cell_emu_sync.cc), down to an array's elements of 4 or 8
+// bytes, or to two bytes of others; two threads that write equal values without a barrier are let pass.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -483,9 +483,10 @@ template <int Type> static float operand_value(uint32_t word, int half)
     return value;
 }
 
-// Operand elements of the tile, as [inner][outer]: outer is a row of A or a column of B. `word` is the first of its
-// registers in the payload.
-template <int Type, int OuterBlocks> static void gather_tile(const Warp &warp, int word, double tile[16][8 * OuterBlocks])
+// Operand elements of the tile, as [inner][outer]: outer is a row of A or a column of B. `word` is the first of
+// its registers in the payload.
+template <int Type, int OuterBlocks>
+static void gather_tile(const Warp &warp, int word, double tile[16][8 * OuterBlocks])
 {
     const int per_word = Type == CELL_EMU_TF32 ? 1 : 2;
     for (int l = 0; l < kLanes; l++) {

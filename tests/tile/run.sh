@@ -39,7 +39,7 @@ e71_4 $root/specs/e71.cell --dim N=4 --dtype f32 | 2,3,5 1,37,5
 e74_4 $root/specs/e74_block.cell --dim B1=4 --set nonlinearity=none --dtype f32 | 2,3,5,2 1,37,5,2
 undone_short $here/undone.cell --schedule tile:interval=3 --dtype f16 | 2,9 1,17
 e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
-e79_72 $root/specs/e79.cell --dim N=72 --dtype bf16 | 1,9,3
+e79_72 $root/specs/e79.cell --dim N=72 --dtype bf16 | 1,4,3 1,11,3
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2 5,13,4,3
 delta_32 $root/specs/delta.cell --dim N=32 --dim V=32 --dtype bf16 | 13,20,1
