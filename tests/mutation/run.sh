@@ -83,7 +83,7 @@ missing-barrier  specs/hgrn.cell --schedule scan | 1,290,33
 missing-barrier  specs/m2rnn.cell --schedule block --dim N=5 --dim V=7 | 2,3,2
 unkept-value     specs/m2rnn.cell --schedule block --dim N=5 --dim V=7 | 2,3,2
 last-step        specs/m2rnn.cell --schedule block --dim N=7 --dim V=5 | 2,3,2
-last-step        specs/m2rnn.cell --schedule block --dim N=64 --dim V=64 | 1,4,1
+last-step        specs/m2rnn.cell --schedule block --dim N=64 --dim V=64 | 1,11,1
 wrong-checkpoint specs/hgrn.cell --schedule scan | 1,290,33
 late-load        specs/hgrn.cell --schedule scan | 1,290,33
 early-read       specs/hgrn.cell --schedule scan --dtype bf16 --dim D=38 | 1,290
