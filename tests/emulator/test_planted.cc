@@ -49,6 +49,39 @@ KERNEL(read_after_write)
     out[i] = a[(i + 32) % 64];
 }
 
+// Elements of 8, 4 and 2 bytes, each a thread's own.
+#define THREE_TYPES                                                                                          \
+    auto cursor = cell_shared();                                                                             \
+    cell_smem<double> a = cell_carve<double>(cursor, 32);                                                    \
+    cell_smem<float> b = cell_carve<float>(cursor, 32);                                                      \
+    cell_smem<cell_bf16> c = cell_carve<cell_bf16>(cursor, 64);                                              \
+    float *out = (float *)args.ptr[0];                                                                       \
+    const int i = cell_thread();                                                                             \
+    if (i < 32) {                                                                                            \
+        a[i] = i;                                                                                            \
+        b[i] = (float)i;                                                                                     \
+    }                                                                                                        \
+    c[i] = cell_convert<cell_bf16>((float)i)
+
+KERNEL(right_neighbours)
+{
+    THREE_TYPES;
+    const float v = cell_convert<float>((cell_bf16)c[i]);
+    out[i] = i < 32 ? v + (float)(double)a[i] + b[i] : v;
+}
+
+KERNEL(half_of_an_element)
+{
+    THREE_TYPES;
+    out[i] = cell_smem<float>((float *)a.p)[2 * (i % 16) + (i < 32 ? 33 : 1)];
+}
+
+KERNEL(neighbour_of_two_bytes)
+{
+    THREE_TYPES;
+    out[i] = cell_convert<float>((cell_bf16)c[i ^ 1]);
+}
+
 KERNEL(write_after_read)
 {
     TWO_ARRAYS;
@@ -258,6 +291,18 @@ KERNEL(copy_without_barrier)
     b[i] = a[(i + 1) % 64];
 }
 
+KERNEL(copy_over_one_of_four)
+{
+    TWO_ARRAYS;
+    if (i == 40)
+        a[2] = 1.0f;
+    if (i == 0) {
+        cell_cp_async<16>(a, out);
+        cell_cp_async_commit();
+        cell_cp_async_wait<0>();
+    }
+}
+
 KERNEL(copy_over_what_is_read)
 {
     TWO_ARRAYS;
@@ -404,6 +449,9 @@ static const Case cases[] = {
     CASE(right_equal_values, ""),
     CASE(garbage, ""),
     CASE(read_after_write, "race: thread"),
+    CASE(right_neighbours, ""),
+    CASE(half_of_an_element, "race: thread"),
+    CASE(neighbour_of_two_bytes, "race: thread"),
     CASE(write_after_read, "race: thread"),
     CASE(write_after_write, "race: thread"),
     CASE(within_a_warp, "race: thread"),
@@ -430,6 +478,7 @@ static const Case cases[] = {
     CASE(copy_not_waited_for, "a copy is still on its way"),
     CASE(copy_wrong_group, "a copy is still on its way"),
     CASE(copy_without_barrier, "race: thread|a copy is still on its way"),
+    CASE(copy_over_one_of_four, "race: thread|a copy is still on its way"),
     CASE(copy_over_what_is_read, "race: thread|a copy is still on its way"),
     CASE(misaligned_vector, "misaligned address: cell_load_vec"),
     CASE(more_shared_than_launched, "too little shared memory: the launch gives 512 bytes"),
