@@ -20,6 +20,8 @@ $part attention_facts
  *   text  scaled      is the score the dot times a number?
  *   text  apart       are rows and columns of terms apart from it?
  *   text  kinds       of term n: of a row or a column
+ *   text  sink        has its softmax one place more, without a value?
+ *   text? rest        the score of that
  *   lines uses        fields of u
  *   lines tables      reads of tables at a pair: `attention_table`
  *   lines pair        sizes, the pair, and what the score reads of it
@@ -38,7 +40,7 @@ struct $facts {
     typedef $real Real;
     static constexpr int keys = $keys, values = $values, segments = $segments, memory = $memory, terms = $terms,
                          kind = CELL_ATTENTION_$kind;
-    static constexpr bool scaled = $scaled, sink = false, apart = $apart;
+    static constexpr bool scaled = $scaled, sink = $sink, apart = $apart;
     static __host__ __device__ constexpr int term_kind([[maybe_unused]] int n) {
         return $kinds;
     }
@@ -55,10 +57,17 @@ struct $facts {
         $gradients
         return d * ($slope);
     }
+$if rest
+    static __device__ __forceinline__ Real sink_score(const Uses &u, int i, int r) {
+        const struct { int i, r; } p = { i, r };
+        return $rest;
+    }
+$else
     static __device__ __forceinline__ Real sink_score(const Uses &u, int, int) {
         (void)u;
         return 0;
     }
+$end
     static __device__ __forceinline__ bool there(const Uses &u, const cell_attention_pair &p) {
         $pair
         bool there = true;

@@ -66,6 +66,9 @@ typedef struct cell_attention {
     cell_attention_result dq, d_row[CELL_ATTENTION_TERMS];
     real *lse; /* L of (i, r) at i * lse_row + r * lse_head; +inf of rows without a pair; NULL: not wanted */
     int64_t lse_row, lse_head;
+    cell_attention_result log; /* the same, but -inf of rows without a pair */
+    cell_attention_rows d_lse; /* its cotangent; NULL: 0 */
+    cell_attention_result d_sink;
     cell_attention_segment segment[CELL_ATTENTION_SEGMENTS];
     int64_t keys, values, steps, group; /* elements of a key, of a value; steps of the call */
     real scale; /* where facts are `scaled` */
@@ -102,6 +105,7 @@ typedef struct cell_attention_range {
 typedef struct cell_attention_facts {
     bool softmax, scaled;
     int segments, terms;
+    int sink; /* 1 and the leaf of rows that is the score of one place more, without a value; 0: there is none */
     void (*read)(const cell_attention *, const cell_attention_tile *);
     void (*score)(const cell_attention *, const cell_attention_tile *);
     void (*back)(const cell_attention *, const cell_attention_tile *);
@@ -372,6 +376,24 @@ CELL_V void cell_attention_weigh(const cell_attention_tile *t, real *most, real 
     }
 }
 
+/* The scores of the places without a value; NULL: there are none. */
+CELL_V const real *cell_attention_sinks(const cell_attention_facts *m, const cell_attention_tile *t)
+{
+    return m->sink ? (const real *)(t->leaves + 8 * (m->sink - 1) * CELL_ATTENTION_ROWS) : NULL;
+}
+
+CELL_V void cell_attention_begin(const cell_attention_facts *m, const cell_attention_tile *t, real *most,
+                                 real *sum)
+{
+    const real *const sinks = cell_attention_sinks(m, t);
+    cell_v_fill(most, CELL_ATTENTION_ROWS, -(real)INFINITY);
+    memset(sum, 0, sizeof *sum * CELL_ATTENTION_ROWS);
+    for (int l = 0; l < t->rows && sinks; l++) {
+        most[l] = sinks[l];
+        sum[l] = sinks[l] > -(real)INFINITY;
+    }
+}
+
 CELL_V void cell_attention_finish(const cell_attention *x, const cell_attention_facts *m,
                                   const cell_attention_tile *t, real *y, const real *most, const real *sum)
 {
@@ -384,9 +406,11 @@ CELL_V void cell_attention_finish(const cell_attention *x, const cell_attention_
             cell_attention_put(&x->out, t->i[l] * x->out.row + t->r[l] * x->out.head, y, x->values);
         if (x->kept.at)
             cell_attention_put(&x->kept, t->i[l] * x->kept.row + t->r[l] * x->kept.head, y, x->values);
+        const real log = sum[l] == 0 || !m->softmax ? -(real)INFINITY : most[l] + cell_log(sum[l]);
         if (m->softmax && x->lse)
-            x->lse[t->i[l] * x->lse_row + t->r[l] * x->lse_head] =
-                sum[l] == 0 ? (real)INFINITY : most[l] + cell_log(sum[l]);
+            x->lse[t->i[l] * x->lse_row + t->r[l] * x->lse_head] = sum[l] == 0 ? (real)INFINITY : log;
+        if (x->log.at)
+            cell_attention_put(&x->log, t->i[l] * x->log.row + t->r[l] * x->log.head, &log, 1);
     }
 }
 
@@ -409,8 +433,7 @@ cell_attention_forward(const cell_attention *x, const cell_attention_facts *m, i
     cell_attention_rows_of(x, m, &t, i, r, tile * L);
     cell_attention_read(q, &x->q, &t, x->keys, m->scaled ? x->scale : 1);
     cell_attention_turn(turned, q, &t, x->keys);
-    cell_v_fill(most, L, -(real)INFINITY);
-    memset(sum, 0, sizeof *sum * L);
+    cell_attention_begin(m, &t, most, sum);
     memset(y, 0, sizeof *y * (size_t)(L * vw));
     for (t.segment = 0; t.segment < m->segments; t.segment++) {
         const cell_attention_segment *g = &x->segment[t.segment];
@@ -507,7 +530,17 @@ CELL_V void cell_attention_weigh_back(const cell_attention_tile *t, const real *
     }
 }
 
-/* L and dy . y of each row. */
+/* The cotangent of the row's logarithm. */
+CELL_V real cell_attention_d_log(const cell_attention *x, const cell_attention_tile *t, int l)
+{
+    const int64_t at = t->i[l] * x->d_lse.row + t->r[l] * x->d_lse.head;
+    real d = 0;
+    if (x->d_lse.at)
+        cell_attention_get(&d, x->d_lse.at, x->d_lse.real, at, 1, 1);
+    return d;
+}
+
+/* L of each row, and dy . y less the cotangent of L. */
 CELL_V void cell_attention_dots(const cell_attention *x, const cell_attention_tile *t, const real *dy,
                                 real *y, real *lse, real *d)
 {
@@ -520,7 +553,7 @@ CELL_V void cell_attention_dots(const cell_attention *x, const cell_attention_ti
         for (int64_t e = 0; e < width; e += CELL_W)
             sum = cell_v_fma(cell_v_load(y + l * width + e), cell_v_load(dy + l * width + e), sum);
         lse[l] = x->lse[t->i[l] * x->lse_row + t->r[l] * x->lse_head];
-        d[l] = lse[l] == (real)INFINITY ? 0 : cell_v_sum(sum);
+        d[l] = lse[l] == (real)INFINITY ? 0 : cell_v_sum(sum) - cell_attention_d_log(x, t, l);
     }
 }
 
@@ -662,6 +695,11 @@ CELL_V void cell_attention_back_rows(const cell_attention *x, const cell_attenti
     for (int l = 0; l < t->rows && w->rows; l++) {
         for (int64_t e = 0; e < x->keys && by != 1; e++)
             a->dq[l * kw + e] *= by;
+        if (x->d_sink.at) {
+            const real share = cell_attention_sinks(m, t)[l] - a->lse[l];
+            const real sink = -cell_exp(share) * a->d[l];
+            cell_attention_put(&x->d_sink, t->i[l] * x->d_sink.row + t->r[l] * x->d_sink.head, &sink, 1);
+        }
         if (x->dq.at)
             cell_attention_put(&x->dq, t->i[l] * x->dq.row + t->r[l] * x->dq.head, a->dq + l * kw, x->keys);
         for (int n = 0; n < m->terms; n++)

@@ -112,8 +112,8 @@ template <class M> struct cell_attention {
     int64_t lse_row, lse_head; // null: forward does not leave it
     Real *dots; // D likewise
     int64_t dots_row, dots_head;
-    const Real *d_lse; // the cotangent of the natural logarithm of the sum likewise, or null
-    int64_t d_lse_row, d_lse_head;
+    cell_attention_result log; // the natural logarithm of the sum, -inf of rows without a pair; by i and r
+    cell_attention_rows d_lse; // its cotangent likewise, or null
     cell_attention_result d_row[slots]; // of terms of kind ROW: by i and r
     Real *d_distance[slots]; // of terms of kind DISTANCE: [tiles of back_rows][distances], all written
     int distances; // i - j is in [0, distances) for all pairs of these

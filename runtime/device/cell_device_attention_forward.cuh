@@ -176,6 +176,19 @@ __device__ __forceinline__ void cell_attention_bring(const cell_attention<M> &x,
 }
 #endif
 
+// The logarithm of the sum of a row's exponentials, in base 2 for backward, and as the caller has it.
+template <class M, class R = typename M::Real>
+__device__ __forceinline__ void cell_attention_put_log(const cell_attention<M> &x, int i, int r, R high, R sum)
+{
+    if (x.lse)
+        x.lse[i * x.lse_row + r * x.lse_head] = sum == (R)0 ? (R)CELL_INF : high + cell_attention_log(sum);
+    if (x.log.at)
+        cell_attention_put<M>(x.log, i * x.log.row + r * x.log.head,
+                              sum == (R)0
+                                  ? (R)-CELL_INF
+                                  : (high + cell_attention_log(sum)) * (R)0.693147180559945309417);
+}
+
 template <class M, int Kernel> struct cell_attention_forward_rows {
     typedef typename M::Real R;
     typedef typename M::Store S;
@@ -200,7 +213,7 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
             if constexpr (M::sink)
                 if (begins) {
                     high[h] = M::sink_score(x.uses, own.i[h], own.r[h]) * (R)1.44269504088896340736;
-                    sum[h] = cell_lane() % 4 == 0 ? (R)1 : (R)0;
+                    sum[h] = cell_lane() % 4 == 0 && high[h] > (R)-CELL_INF ? (R)1 : (R)0;
                 }
         }
     }
@@ -437,9 +450,8 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
             if (split) {
                 R *const to = x.part_stats + ((int64_t)part * rows + row) * 2;
                 to[0] = high[h], to[1] = sum[h];
-            } else if (F::softmax && x.lse) {
-                x.lse[own.i[h] * x.lse_row + own.r[h] * x.lse_head] =
-                    sum[h] == (R)0 ? (R)CELL_INF : high[h] + cell_attention_log(sum[h]);
+            } else if (F::softmax) {
+                cell_attention_put_log<M>(x, own.i[h], own.r[h], high[h], sum[h]);
             }
         }
         if (split) {
@@ -565,9 +577,8 @@ __device__ __forceinline__ void cell_attention_combine(const cell_attention<M> &
             if (x.kept.at)
                 cell_attention_put<M>(x.kept, kept(row) + e * x.kept.element, y);
         }
-        if (softmax && x.lse && cell_lane() == 0)
-            x.lse[row / x.group * x.lse_row + row % x.group * x.lse_head] =
-                sum == (R)0 ? (R)CELL_INF : high + cell_attention_log(sum);
+        if (softmax && cell_lane() == 0)
+            cell_attention_put_log<M>(x, row / x.group, row % x.group, high, sum);
     }
 }
 
@@ -606,7 +617,7 @@ __device__ __forceinline__ void cell_attention_dots(const cell_attention<M> &x, 
         if (row < rows && cell_thread() % 8 == 0) {
             const int i = row / x.group, r = row % x.group;
             x.dots[i * x.dots_row + r * x.dots_head] =
-                sum - (x.d_lse ? x.d_lse[i * x.d_lse_row + r * x.d_lse_head] : (R)0);
+                sum - (x.d_lse.at ? cell_attention_load<M>(x.d_lse, i * x.d_lse.row + r * x.d_lse.head) : (R)0);
         }
     }
 }

@@ -404,7 +404,7 @@ template <class M> class Run
         a.lse = (R *)lse.data + row, a.lse_row = n.group, a.lse_head = 1;
         a.dots = (R *)dots.data + row, a.dots_row = n.group, a.dots_head = 1;
         if (c.by_log)
-            a.d_lse = (const R *)d_log.data + row, a.d_lse_row = n.group, a.d_lse_head = 1;
+            a.d_lse = { (const R *)d_log.data + row, n.group, 1, 0, true };
         if (facts & SLOPE)
             a.d_row[M::slope_term()] = result(d_slope, h, n.steps, n.group, 1);
         if (facts & SINK)

@@ -65,6 +65,14 @@ static bool reads_back_by(const Module *m, NodeId id, IndexId i, Marks *seen)
     return false;
 }
 
+bool pair_reads_back(const Module *m, NodeId id, IndexId i)
+{
+    Marks *seen = marks_begin(m);
+    bool back = reads_back_by(m, id, i, seen);
+    marks_end(seen);
+    return back;
+}
+
 /* The bound index that says how far a sum's terms look back; -1: they do not. */
 static IndexId distance_of(const Module *m, const Node *reduce)
 {
@@ -127,9 +135,8 @@ static bool is_finite_check(Proof *p, NodeId id)
     return most.kind == N_CONST && most.value > 1e300 && pair_needs_sum(p, n.args[0]);
 }
 
-static NodeId sum_read(Proof *p, NodeId id);
-static ReduceOp reduction_of(const Proof *p, NodeId read);
-static bool adds_exponentials(Proof *p, NodeId read);
+static NodeId highest_of(Proof *p, NodeId id);
+static bool adds_exponentials(Proof *p, NodeId value);
 
 /* Is it the maximum of a row, or its sum of exponentials, but for rows without a pair: `-inf < max ? max
  * : 0`, `0 < total ? total : 1`, as softmax has them? */
@@ -139,12 +146,15 @@ static bool is_guarded(Proof *p, const Node *n)
     if (c.kind != N_MAP || c.op != OP_LT || c.args[1] != n->args[1] || least.kind != N_CONST ||
         other.kind != N_CONST || !pair_needs_sum(p, n->args[1]))
         return false;
-    NodeId read = sum_read(p, n->args[1]);
-    if (read < 0)
-        return false;
-    return reduction_of(p, read) == R_MAX
-               ? least.value == -INFINITY && other.value == 0
-               : least.value == 0 && other.value == 1 && adds_exponentials(p, read);
+    if (least.value == -INFINITY && other.value == 0)
+        return highest_of(p, pair_open(p, n->args[1])) >= 0;
+    return least.value == 0 && other.value == 1 && adds_exponentials(p, pair_open(p, n->args[1]));
+}
+
+bool pair_is_guard(Proof *p, NodeId select)
+{
+    Node n = at(p, select);
+    return is_finite_check(p, n.args[0]) || is_guarded(p, &n);
 }
 
 NodeId pair_open(Proof *p, NodeId id)
@@ -163,7 +173,7 @@ NodeId pair_open(Proof *p, NodeId id)
     }
     if (n.kind != N_MAP || n.nargs > 8)
         return id;
-    if (n.op == OP_SELECT && (is_finite_check(p, n.args[0]) || is_guarded(p, &n)))
+    if (n.op == OP_SELECT && pair_is_guard(p, id))
         return pair_open(p, n.args[1]);
     for (int i = 0; i < n.nargs; i++) {
         args[i] = pair_open(p, n.args[i]);
@@ -190,9 +200,12 @@ static NodeId terms_of(Proof *p, NodeId read)
     return pair_open(p, node_subst(m, reduce.args[0], &w, &to, 1));
 }
 
-static bool adds_exponentials(Proof *p, NodeId read)
+static NodeId total_of(Proof *p, NodeId value);
+
+/* Is the value a sum of exponentials of pairs, and perhaps of others? */
+static bool adds_exponentials(Proof *p, NodeId value)
 {
-    NodeId terms = reduction_of(p, read) == R_SUM ? terms_of(p, read) : -1;
+    NodeId read = total_of(p, value), terms = read < 0 ? -1 : terms_of(p, read);
     if (terms < 0)
         return false;
     Factors f = factors_of(p->m, terms, true);
@@ -204,7 +217,9 @@ static bool adds_exponentials(Proof *p, NodeId read)
 
 /* What an exponent adds up: of the pair, and of the row the maximum and the logarithm of the total. */
 typedef struct Exponent {
-    NodeId score, max, total; /* arrays of the latter two; -1: none */
+    NodeId score; /* -1: none */
+    NodeId shift, max; /* the maximum as it stands, and of the pairs alone: the array; -1: none */
+    NodeId total; /* -1: none */
     bool other; /* it has several of one kind, or adds what it should subtract */
 } Exponent;
 
@@ -229,6 +244,33 @@ static ReduceOp reduction_of(const Proof *p, NodeId read)
     return at(p, at(p, array_of(p, read)).args[0]).reduce;
 }
 
+/* The array of the one sum over the past in a value of the row that is it, or its like with other values:
+ * a maximum of maxima, a sum of sums; -1: there is none, or several. */
+static NodeId read_among(Proof *p, NodeId id, Op op, ReduceOp reduce)
+{
+    Node n = at(p, id);
+    if (!pair_needs_sum(p, id) || --p->left < 0)
+        return -1;
+    if (n.kind != N_MAP || n.op != op) {
+        NodeId read = n.kind == N_MAP && n.op == OP_STOP && op == OP_MAX
+                          ? read_among(p, n.args[0], op, reduce)
+                          : sum_read(p, id);
+        return read >= 0 && reduction_of(p, read) == reduce ? read : -1;
+    }
+    NodeId a = read_among(p, n.args[0], op, reduce), b = read_among(p, n.args[1], op, reduce);
+    return a < 0 ? b : b < 0 ? a : -1;
+}
+
+static NodeId highest_of(Proof *p, NodeId id)
+{
+    return read_among(p, id, OP_MAX, R_MAX);
+}
+
+static NodeId total_of(Proof *p, NodeId value)
+{
+    return read_among(p, value, OP_ADD, R_SUM);
+}
+
 static void put_once(Exponent *out, NodeId *to, NodeId read, bool minus)
 {
     out->other |= *to >= 0 || !minus;
@@ -249,14 +291,14 @@ static void take_exponent(Proof *p, NodeId id, bool minus, Exponent *out)
         return;
     }
     bool row = !varies_with(m, id, p->to->w);
-    NodeId sum = row ? sum_read(p, id) : -1;
-    if (sum >= 0 && reduction_of(p, sum) == R_MAX) {
+    NodeId sum = row ? highest_of(p, id) : -1;
+    if (sum >= 0) {
         put_once(out, &out->max, sum, minus);
+        out->shift = id;
         return;
     }
-    if (row && map && n.op == OP_LOG && (sum = sum_read(p, n.args[0])) >= 0 &&
-        reduction_of(p, sum) == R_SUM) {
-        put_once(out, &out->total, sum, minus);
+    if (row && map && n.op == OP_LOG && total_of(p, n.args[0]) >= 0) {
+        put_once(out, &out->total, n.args[0], minus);
         return;
     }
     if (out->score < 0)
@@ -267,7 +309,7 @@ static void take_exponent(Proof *p, NodeId id, bool minus, Exponent *out)
 
 static Exponent exponent_of(Proof *p, NodeId x)
 {
-    Exponent e = { -1, -1, -1, false };
+    Exponent e = { -1, -1, -1, -1, false };
     take_exponent(p, x, false, &e);
     return e;
 }
@@ -296,10 +338,23 @@ static bool is_maximum(Proof *p, NodeId read, NodeId score)
     return terms == score || below_masks(p, terms, guards, &n) == score;
 }
 
-/* Is it the sum of exp(score - max)? Its conditions are those of the pairs. */
-static bool is_total(Proof *p, NodeId read, NodeId score, NodeId max, Factors *out)
+static NodeId unstopped(const Proof *p, NodeId id)
 {
-    NodeId terms = terms_of(p, read);
+    while (id >= 0 && at(p, id).kind == N_MAP && at(p, id).op == OP_STOP)
+        id = at(p, id).args[0];
+    return id;
+}
+
+static bool subtracts(const Proof *p, const Exponent *x, NodeId shift)
+{
+    return !x->other && x->total < 0 && unstopped(p, x->shift) == unstopped(p, shift);
+}
+
+/* Is it the sum of exp(score - shift), but for what it adds beside pairs? Its conditions are those of the
+ * pairs. */
+static bool is_total(Proof *p, NodeId total, NodeId score, NodeId shift, Factors *out)
+{
+    NodeId read = total_of(p, total), terms = read < 0 ? -1 : terms_of(p, read);
     if (terms < 0)
         return false;
     *out = factors_of(p->m, terms, true);
@@ -309,7 +364,103 @@ static bool is_total(Proof *p, NodeId read, NodeId score, NodeId max, Factors *o
     if (e.kind != N_MAP || e.op != OP_EXP)
         return false;
     Exponent x = exponent_of(p, e.args[0]);
-    return !x.other && x.score == score && x.max == max && x.total < 0;
+    return x.score == score && subtracts(p, &x, shift);
+}
+
+/* ---- what a softmax adds beside pairs */
+
+/* Does the value depend on the node? */
+static bool contains(const Proof *p, NodeId id, NodeId node, Marks *seen)
+{
+    const Node *n = &p->m->nodes.data[id];
+    if (id == node)
+        return true;
+    for (int i = 0; i < n->nargs && marks_first(seen, id); i++)
+        if (contains(p, p->m->nodes.data[id].args[i], node, seen))
+            return true;
+    return false;
+}
+
+static bool is_of_itself(const Proof *p, NodeId id, NodeId read)
+{
+    Marks *seen = marks_begin(p->m);
+    bool is = read >= 0 && contains(p, id, array_of(p, read), seen);
+    marks_end(seen);
+    return is;
+}
+
+/* The exponentials of other places: that of one, or the sum of those over an index. */
+static bool add_other(Proof *p, NodeId id, const Exponent *e)
+{
+    Module *m = p->m;
+    AttentionOther other = { .index = -1 };
+    NodeId guard = -1;
+    Node n = at(p, id = pair_open(p, id));
+    while (n.kind == N_ARRAY || (n.kind == N_VIEW && !n.step)) {
+        Node array = n.kind == N_VIEW ? at(p, n.args[0]) : n;
+        id = n.kind == N_VIEW ? node_subst(m, array.args[0], array.axes, n.map, array.naxes) : n.args[0];
+        n = at(p, id = pair_open(p, id));
+    }
+    if (n.kind == N_REDUCE && n.reduce == R_SUM && n.nbound == 1 && n.bound[0] >= IX_FIRST) {
+        other.index = n.bound[0];
+        n = at(p, pair_open(p, n.args[0]));
+    }
+    while (n.kind == N_ARRAY)
+        n = at(p, pair_open(p, n.args[0]));
+    if (n.kind == N_MAP && n.op == OP_SELECT && at(p, n.args[2]).kind == N_CONST &&
+        at(p, n.args[2]).value == 0) {
+        guard = n.args[0];
+        n = at(p, n.args[1]);
+    }
+    if (n.kind != N_MAP || n.op != OP_EXP)
+        return false;
+    Exponent x = exponent_of(p, n.args[0]);
+    other.score = x.score < 0 ? node_const(m, 0) : x.score;
+    if (guard >= 0)
+        other.score = node_select(m, guard, other.score, node_const(m, -INFINITY));
+    vec_push(m->arena, &p->to->others, other);
+    return subtracts(p, &x, e->shift) && !is_of_itself(p, other.score, e->max) &&
+           !varies_with(m, other.score, p->to->w);
+}
+
+static bool add_others(Proof *p, NodeId total, NodeId read, const Exponent *e)
+{
+    Node n = at(p, total);
+    if (total_of(p, total) == read && n.kind == N_MAP && n.op == OP_ADD)
+        return add_others(p, n.args[0], read, e) && add_others(p, n.args[1], read, e);
+    return sum_read(p, total) == read || add_other(p, total, e);
+}
+
+static NodeId of_axes(Proof *p, NodeId value)
+{
+    Node n = at(p, value);
+    return node_array(p->m, value, n.axes, n.naxes, NULL, at(p, p->to->sum).span);
+}
+
+/* log sum exp of what it adds, of which a number that is no more than the largest one is taken off. */
+static NodeId others_log(Proof *p)
+{
+    Module *m = p->m;
+    const Attention *a = p->to;
+    NodeId top = -1, sum = -1, none = node_const(m, -INFINITY);
+    module_at(m, at(p, a->sum).span, NULL);
+    if (a->others.len == 1 && a->others.data[0].index < 0)
+        return a->others.data[0].score;
+    for (int i = 0; i < a->others.len; i++) {
+        const AttentionOther *x = &a->others.data[i];
+        NodeId most = x->index < 0 ? x->score : node_reduce(m, R_MAX, x->score, &x->index, 1);
+        top = top < 0 ? most : node_map2(m, OP_MAX, top, most);
+    }
+    top = of_axes(p, node_map1(m, OP_STOP, top));
+    NodeId some = node_map2(m, OP_LT, none, top);
+    for (int i = 0; i < a->others.len; i++) {
+        const AttentionOther *x = &a->others.data[i];
+        NodeId e = node_map1(m, OP_EXP, node_map2(m, OP_SUB, x->score, top));
+        e = x->index < 0 ? e : node_reduce(m, R_SUM, e, &x->index, 1);
+        sum = sum < 0 ? e : node_map2(m, OP_ADD, sum, e);
+    }
+    NodeId value = node_map2(m, OP_ADD, top, node_map1(m, OP_LOG, sum));
+    return of_axes(p, node_select(m, some, value, none));
 }
 
 /* ---- the sum */
@@ -334,14 +485,12 @@ static void sort_factor(Proof *p, Factor f, Sorted *s)
     Module *m = p->m;
     Node n = at(p, f.value);
     bool pair = varies_with(m, f.value, p->to->w);
-    NodeId total;
     if (pair && pair_of_key(p, f.value) >= 0) {
         s->value = times_factor(m, s->value, f);
     } else if (pair && !f.divides && n.kind == N_MAP && n.op == OP_EXP && s->exp < 0) {
         s->exp = n.args[0];
-    } else if (!pair && f.divides && s->total < 0 && (total = sum_read(p, f.value)) >= 0 &&
-               reduction_of(p, total) == R_SUM) {
-        s->total = total;
+    } else if (!pair && f.divides && s->total < 0 && total_of(p, f.value) >= 0) {
+        s->total = f.value;
     } else if (pair) {
         s->beside = s->beside < 0 ? f.value : s->beside;
         s->weight = times_factor(m, s->weight, f);
@@ -394,8 +543,15 @@ static bool take_softmax(Proof *p, const Sorted *s)
                            "what is subtracted in the exponent is not the maximum of the same scores");
     if (total < 0)
         return pair_refuse(p, s->exp, "the exponentials are not divided by their sum");
-    if (!is_total(p, total, e.score, e.max, &own))
-        return pair_refuse(p, array_of(p, total), "a weight is not divided by the sum of the weights");
+    NodeId read = total_of(p, total);
+    if (!is_total(p, total, e.score, e.shift, &own))
+        return pair_refuse(p, array_of(p, read), "a weight is not divided by the sum of the weights");
+    if (!add_others(p, total, read, &e))
+        return pair_refuse(p, array_of(p, read),
+                           "what is added to the sum of the weights is no sum of such exponentials");
+    a->shift = e.shift;
+    a->total = total;
+    a->rest = a->others.len ? others_log(p) : -1;
     for (int i = 0; i < own.guards.len; i++)
         pair_condition(p, own.guards.data[i].condition);
     a->kind = ATTENTION_SOFTMAX;
@@ -542,16 +698,18 @@ static void mark_forward(Proof *p, Marks *seen)
     }
 }
 
-void attention_find(Module *m, Attentions *out)
+static bool find_sums(Module *m, Attentions *out)
 {
     NodeId nodes = m->nodes.len;
     Proof p = { .m = m };
+    bool all = true;
     Marks *seen = marks_begin(m);
     mark_forward(&p, seen);
     for (NodeId id = 0; id < nodes; id++) {
         if (!marks_get(seen, id) || m->nodes.data[id].kind != N_ARRAY || !pair_is_sum(&p, id))
             continue;
         Attention a = { .sum = id, .name = m->nodes.data[id].name, .w = -1, .factor = -1, .dot = -1 };
+        a.shift = a.total = a.rest = -1;
         a.other = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_PAST));
         p.to = &a;
         p.left = MOST_VISITS;
@@ -561,8 +719,19 @@ void attention_find(Module *m, Attentions *out)
         p.left = MOST_VISITS;
         if (!take_sum(&p) && !a.why)
             a.why = reason_at(m, m->nodes.data[id].span, "it is not of the form of attention");
+        all &= !a.why;
         vec_push(m->arena, out, a);
     }
     marks_end(seen);
     module_at(m, m->span, NULL);
+    return all;
+}
+
+void attention_find(Module *m, Attentions *out)
+{
+    *out = (Attentions){ 0 };
+    if (find_sums(m, out) || !attention_split(m))
+        return;
+    *out = (Attentions){ 0 };
+    find_sums(m, out);
 }

@@ -41,6 +41,13 @@ typedef struct AttentionCondition {
 } AttentionCondition;
 typedef Vec(AttentionCondition) AttentionConditions;
 
+/* What a softmax adds beside pairs: exp(score) of step i, or the sum of these over an index; -1: none. */
+typedef struct AttentionOther {
+    NodeId score;
+    IndexId index;
+} AttentionOther;
+typedef Vec(AttentionOther) AttentionOthers;
+
 /* An axis of the heads: the keys' head is its place divided by `shared`. */
 typedef struct AttentionHead {
     IndexId axis;
@@ -67,6 +74,9 @@ typedef struct Attention {
     AttentionLeaves leaves; /* of the score and of the conditions */
     AttentionConditions conditions;
     NodeId factor; /* of step i, that the sum is multiplied by; -1: none */
+    AttentionOthers others;
+    NodeId rest; /* of a softmax: the logarithm of the sum of the exponentials of others; -1: there are none */
+    NodeId shift, total; /* as pair_open gives them: what exponents subtract, what weights divide by; -1 */
 } Attention;
 typedef Vec(Attention) Attentions;
 

@@ -394,10 +394,17 @@ static void print_gradients(Kernel *k)
         Place y = rows_place(k, c->given, OF_ROWS, false);
         print_rows(k, "x.y", &y);
     }
+    if (c->log >= 0 && k->p->m->roots.data[c->log].dinput >= 0) {
+        Place d_log = place_of(k, c->log, OF_ROWS);
+        print_rows(k, "x.d_lse", &d_log);
+    }
     print_buffer(k, "dots", attention_printing(k)->w->dots);
     if (attention_printing(k)->kernel != ATTENTION_ROWS && attention_printing(k)->kernel != ATTENTION_BACK)
         return;
     print_result(k, "x.dq", attention_cotangent(k->p->m, c->q), OF_ROWS);
+    if (c->rest >= 0)
+        print_result(k, "x.d_sink", attention_cotangent(k->p->m, c->reads.data[c->rest].operand.now),
+                     OF_ROWS);
     for (int i = 0; i < c->reads.len; i++) {
         const AttentionRead *r = &c->reads.data[i];
         if (r->leaf.side == LEAF_ROW && attention_is_term(k->p, r))
@@ -411,6 +418,7 @@ static void print_outputs(Kernel *k)
 {
     const AttentionCut *c = attention_cut_of(k);
     print_result(k, "x.out", c->given, OF_ROWS);
+    print_result(k, "x.log", c->log, OF_ROWS);
     if (between_copy(k->p, k->pr, c->given) < 0 || k->pr->tensor[c->given].home == HOME_NONE)
         return;
     Place kept = rows_place(k, c->given, OF_ROWS, true);

@@ -317,12 +317,23 @@ static bool attention_adds(const Plan *p, NodeId root, NodeId more)
     return !p->request->cpu && attention_more(p, root, more, &x);
 }
 
+static bool is_log(const Plan *p, TensorId t)
+{
+    const AttentionCuts *cuts = attention_cuts(p->m);
+    for (int i = 0; i < cuts->len; i++)
+        if (cuts->data[i].log == t)
+            return true;
+    return false;
+}
+
 /* What a sum gives: kept for backward, of an output as well, which only its caller has behind the call. */
 static void place_given(Plan *p, const Phasing *f, const Phasing *b, TensorId t)
 {
     Storage *to = &p->program[FORWARD].tensor[t], *back = &p->program[BACKWARD].tensor[t];
     const bool kept = between_is_read(b, t) || is_kept(p, t);
-    if (is_of_axes(p, t) || !between_gives(p, f, t, NULL))
+    if (is_log(p, t))
+        *to = *back = between_storage(p, t, true, p->compute, kept);
+    else if (is_of_axes(p, t) || !between_gives(p, f, t, NULL))
         *to = *back = between_storage(p, t, true, p->dtype, kept);
     else if (kept)
         *to = *back = between_kept(p, t, p->dtype);

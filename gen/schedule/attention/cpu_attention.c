@@ -24,9 +24,10 @@ static void print_row_leaves(Kernel *k, bool written)
     for (int i = 0; i < c->reads.len; i++) {
         const AttentionRead *r = &c->reads.data[i];
         const char *type = k_text(k, "%s%s", written ? "" : "const ", r->leaf.whole ? "int64_t" : "real");
-        if (r->leaf.side == LEAF_ROW)
+        if (r->leaf.side == LEAF_ROW && (written || i != c->rest))
             buf_line(k->out, "%s *const %s = (%s *)(t->leaves + %d * CELL_ATTENTION_ROWS);", type,
-                     row_name(k, i), type, 8 * n++);
+                     row_name(k, i), type, 8 * n);
+        n += r->leaf.side == LEAF_ROW;
     }
 }
 
@@ -71,6 +72,15 @@ static void print_read(Kernel *k)
     close_function(k);
 }
 
+/* 1 and the number among what scores read of rows; 0: there is none. */
+static int sink_of(const AttentionCut *c)
+{
+    int n = 1;
+    for (int i = 0; i < c->rest; i++)
+        n += c->reads.data[i].leaf.side == LEAF_ROW;
+    return c->rest < 0 ? 0 : n;
+}
+
 /* ---- pairs */
 
 /* Opens a loop over the keys of a tile, with what scores read of a key. */
@@ -94,7 +104,7 @@ static void open_rows(Kernel *k)
     buf_line(k->out, "p.i = t->i[l], p.r = t->r[l];");
     attention_print_pair(k);
     for (int i = 0; i < c->reads.len; i++)
-        if (c->reads.data[i].leaf.side == LEAF_ROW)
+        if (c->reads.data[i].leaf.side == LEAF_ROW && i != c->rest)
             attention_print_leaf(k, i, k_text(k, "%s[l]", row_name(k, i)));
 }
 
@@ -257,6 +267,8 @@ static void print_facts(Kernel *k)
     k->out->indent++;
     buf_line(k->out, ".softmax = %s, .scaled = %s, .segments = %d, .terms = %d,", softmax ? "true" : "false",
              scaled ? "true" : "false", 1 + c->history, attention_term_of(k, c->reads.len));
+    if (sink_of(c))
+        buf_line(k->out, ".sink = %d,", sink_of(c));
     if (has_rows(c))
         buf_line(k->out, ".read = %s_read,", facts);
     if (!scaled)

@@ -10,6 +10,7 @@
 #include "ir/diff.h"
 #include "ir/marks.h"
 #include "ir/rewrite.h"
+#include "normalizer.h"
 #include "score.h"
 
 enum { MOST_AXES = 64 };
@@ -129,9 +130,9 @@ static void take_level(Cut *c)
 {
     const Attention *a = &c->to->form;
     Marks *seen = marks_begin(c->m);
-    NodeId of[] = { a->q, a->k, a->v, a->score };
+    NodeId of[] = { a->q, a->k, a->v, a->score, a->rest };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        int level = level_of(c, of[i], seen);
+        int level = of[i] < 0 ? 0 : level_of(c, of[i], seen);
         c->to->level = level > c->to->level ? level : c->to->level;
     }
     for (int i = 0; i < a->conditions.len; i++) {
@@ -335,6 +336,107 @@ static bool take_score(Cut *c)
     return true;
 }
 
+/* The score of what else is in the sum of the exponentials: each row's, whatever the pair is. */
+static void take_rest(Cut *c)
+{
+    AttentionCut *to = c->to;
+    const NodeId rest = to->form.rest;
+    IndexId axes[MOST_AXES];
+    AttentionRead r = { .leaf = { LEAF_ROW, rest, rest, false }, .node = rest, .slope = -1 };
+    to->rest = -1;
+    if (rest < 0)
+        return;
+    r.operand = (AttentionOperand){ -1, -1, -1 };
+    r.operand.now = output_of(c->m, to, rest, axes, axes_of(to, false, NULL, 0, axes), name_of(c, "rest"));
+    to->rest = to->reads.len;
+    vec_push(c->m->arena, &to->reads, r);
+}
+
+/* ---- the maximum and the total, where they are read beside the sum */
+
+/* The logarithm that is given, in place of the maximum; exp(log - log), in place of the total, has its
+ * gradient. */
+static void put_log(Cut *c, const Normalizer *reads)
+{
+    Module *m = c->m;
+    AttentionCut *to = c->to;
+    const IxExpr *map[MOST_AXES];
+    IndexId axes[MOST_AXES];
+    int n = axes_of(to, false, NULL, 0, axes);
+    to->log = new_tensor(m, to, T_INPUT, name_of(c, "log"), axes, n);
+    for (int i = 0; i < n; i++)
+        map[i] = ix_index(m, axes[i]);
+    NodeId log = node_load(m, to->log, map, n), fixed = node_map1(m, OP_STOP, log);
+    NodeId one = node_map1(m, OP_EXP, node_map2(m, OP_SUB, log, fixed));
+    for (int i = 0; i < reads->reads.len; i++) {
+        const NormalizerRead *r = &reads->reads.data[i];
+        Node was = *at(c, r->node);
+        NodeId value = r->total ? one : fixed;
+        if (c->replaced[r->node] >= 0)
+            continue;
+        c->levels[r->node] = to->level;
+        c->replaced[r->node] = was.kind == N_ARRAY
+                                   ? node_array(m, value, was.axes, was.naxes, was.name, was.span)
+                                   : value;
+    }
+}
+
+/* Where there are others they have weights, which are made of both. */
+static bool take_log(Cut *c, const Attentions *all)
+{
+    AttentionCut *to = c->to;
+    Normalizer reads;
+    to->log = -1;
+    if (to->form.kind != ATTENTION_SOFTMAX)
+        return true;
+    bool enough = attention_normalizer(c->m, all, &to->form, &reads);
+    if (!enough && to->form.rest >= 0)
+        return refuse(c, to->form.sum,
+                      "the maximum of its scores, or the sum of its exponentials, is read by itself");
+    if (enough && reads.reads.len)
+        put_log(c, &reads);
+    return true;
+}
+
+/* ---- histories */
+
+/* Those of what is read at another step. */
+typedef struct Histories {
+    TensorId first; /* -1: there is none */
+    const Poly *places; /* of the shortest: pairs of a sum are in all of them */
+    bool none, unlike; /* a read has none; they are not of one kind, or their order is not known */
+} Histories;
+
+static void find_histories(Module *m, NodeId id, Histories *x)
+{
+    Node n = m->nodes.data[id];
+    if (n.step && n.past < 0) {
+        x->none = true;
+    } else if (n.step) {
+        const Tensor *t = &m->tensors.data[n.past];
+        x->unlike |= x->first >= 0 && m->tensors.data[x->first].grows != t->grows;
+        if (x->first < 0 || (t->axes[0] != x->places && poly_nonneg(poly_sub(m, x->places, t->axes[0]))))
+            x->places = t->axes[0];
+        else
+            x->unlike |= !poly_nonneg(poly_sub(m, t->axes[0], x->places));
+        x->first = x->first < 0 ? n.past : x->first;
+        return;
+    }
+    for (int i = 0; i < n.nargs && n.kind == N_MAP; i++)
+        find_histories(m, m->nodes.data[id].args[i], x);
+}
+
+static Histories histories_of(Module *m, const Attention *a)
+{
+    Histories x = { .first = -1 };
+    find_histories(m, a->k_pair, &x);
+    find_histories(m, a->v_pair, &x);
+    for (int i = 0; i < a->leaves.len; i++)
+        if (a->leaves.data[i].side == LEAF_KEY)
+            find_histories(m, a->leaves.data[i].node, &x);
+    return x;
+}
+
 /* ---- one sum */
 
 static bool take_sizes(Cut *c)
@@ -372,19 +474,25 @@ static NodeId given(Cut *c)
     return node_array(m, value, sum.axes, sum.naxes, sum.name, sum.span);
 }
 
-static bool cut_sum(Cut *c)
+static bool cut_sum(Cut *c, const Attentions *all)
 {
     AttentionCut *to = c->to;
     const Attention *a = &to->form;
     IndexId axes[MOST_AXES];
+    const Histories past = histories_of(c->m, a);
     if (!take_sizes(c))
         return false;
+    if (past.first >= 0 && (past.none || past.unlike))
+        return refuse(c, a->sum, "its keys and values have not all the same steps before the call");
     take_heads(c);
     take_level(c);
     to->q = output_of(c->m, to, a->q, axes, axes_of(to, false, &a->along, 1, axes), name_of(c, "query"));
     to->k = take_key(c, a->k, &a->along, 1, name_of(c, "key"));
     to->v = take_key(c, a->v, a->columns, a->ncolumns, name_of(c, "value"));
     if (!take_score(c))
+        return false;
+    take_rest(c);
+    if (!take_log(c, all))
         return false;
     c->replaced[a->sum] = given(c);
     c->levels[a->sum] = to->level;
@@ -425,7 +533,7 @@ const Reason *attention_cut(Module *m, AttentionCuts *out)
     for (int i = 0; i < all.len && !c.why; i++) {
         AttentionCut x = { .form = all.data[i] };
         c.to = &x;
-        if (!cut_sum(&c))
+        if (!cut_sum(&c, &all))
             break;
         m->levels = m->levels > x.level ? m->levels : x.level + 1;
         vec_push(m->arena, out, x);
@@ -444,24 +552,6 @@ const Reason *attention_cut(Module *m, AttentionCuts *out)
 }
 
 /* ---- steps before the call */
-
-/* The histories of what is read at another step: whether each has one, all of the same length. */
-static bool find_histories(const Module *m, NodeId id, TensorId *first)
-{
-    const Node *n = &m->nodes.data[id];
-    if (n->step) {
-        if (n->past < 0)
-            return false;
-        const Tensor *own = &m->tensors.data[n->past],
-                     *other = &m->tensors.data[*first < 0 ? n->past : *first];
-        *first = *first < 0 ? n->past : *first;
-        return own->axes[0] == other->axes[0] && own->grows == other->grows;
-    }
-    for (int i = 0; i < n->nargs && n->kind == N_MAP; i++)
-        if (!find_histories(m, n->args[i], first))
-            return false;
-    return true;
-}
 
 /* Stands for a history while the sum of products with it is differentiated: `read` is how it is read. */
 typedef struct Proxy {
@@ -567,15 +657,15 @@ static void join_history(Module *m, AttentionCut *to, AttentionOperand *x, NodeI
                          int nlast)
 {
     Proof p = { .m = m, .to = &to->form, .left = 1 << 14 };
-    TensorId history = -1;
+    Histories own = { .first = -1 };
     IndexId axes[MOST_AXES];
-    find_histories(m, pair, &history);
+    find_histories(m, pair, &own);
+    const TensorId history = own.first;
     if (history < 0)
         return;
-    const Tensor *t = &m->tensors.data[history];
-    const bool grows = t->grows;
+    const bool grows = m->tensors.data[history].grows;
     const char *name = m->tensors.data[x->now].name;
-    axes[0] = module_index(m, intern(m->c, "place"), t->axes[0]);
+    axes[0] = module_index(m, intern(m->c, "place"), to->places);
     int n = 1 + axes_of(to, true, last, nlast, axes + 1);
     const IxExpr *place = ix_index(m, axes[0]), *start = ix_index(m, IX_START);
     const IxExpr *before = ix_sub(m, ix_sub(m, start, ix_const(m, poly_const(m, 1))), place);
@@ -591,8 +681,8 @@ static void join_history(Module *m, AttentionCut *to, AttentionOperand *x, NodeI
     NodeId there = node_map2(m, OP_AND, node_map2(m, OP_LT, node_index(m, place), node_index(m, start)),
                              node_map2(m, OP_LT, node_whole(m, 0), node_size(m, poly_dim(m, ATOM_T))));
     Proxies all = { .m = m };
-    NodeId own = node_select(m, there, put_proxies(&all, value, place, to), node_const(m, 0));
-    NodeId sum = node_reduce(m, R_SUM, node_map2(m, OP_MUL, node_load(m, x->d_past, map, n), own), axes, n);
+    NodeId is = node_select(m, there, put_proxies(&all, value, place, to), node_const(m, 0));
+    NodeId sum = node_reduce(m, R_SUM, node_map2(m, OP_MUL, node_load(m, x->d_past, map, n), is), axes, n);
     for (int i = 0; i < all.n; i++)
         if (!m->tensors.data[all.data[i].history].no_grad)
             add_gradient(m, &all.data[i], sum);
@@ -600,23 +690,14 @@ static void join_history(Module *m, AttentionCut *to, AttentionOperand *x, NodeI
     rewrite_roots(&r);
 }
 
-/* Has every value of the other step a history? */
-static bool has_history(const Module *m, const AttentionCut *to)
-{
-    TensorId first = -1;
-    bool all = find_histories(m, to->form.k_pair, &first) && find_histories(m, to->form.v_pair, &first);
-    for (int i = 0; i < to->reads.len && all; i++)
-        if (to->reads.data[i].leaf.side == LEAF_KEY)
-            all = find_histories(m, to->reads.data[i].leaf.node, &first);
-    return all && first >= 0;
-}
-
 void attention_join_histories(Module *m, AttentionCuts *cuts)
 {
     for (int i = 0; i < cuts->len; i++) {
         AttentionCut *to = &cuts->data[i];
         const Attention *a = &to->form;
-        to->history = has_history(m, to);
+        const Histories past = histories_of(m, a);
+        to->places = past.places;
+        to->history = past.first >= 0;
         if (!to->history)
             continue;
         module_at(m, m->nodes.data[a->sum].span, NULL);

@@ -28,11 +28,13 @@ typedef struct AttentionCut {
     Attention form;
     int level; /* how many walks stand before it, of what it reads */
     TensorId q, given;
+    TensorId log; /* of the sum of all exponentials, given too; -1: nothing reads it */
     AttentionOperand k, v;
     struct {
         AttentionRead *data;
         int len, cap;
     } reads;
+    int rest; /* the read that is the score of one place more, without a value; -1: none */
     NodeId score, slope; /* slope: of the score by the product */
     NodeId scale; /* the score is so much times the product, and no more; or -1 */
     IndexId *key_heads; /* axes of keys' heads, each of form.heads[key_of[i]] */
@@ -40,6 +42,7 @@ typedef struct AttentionCut {
     const Poly *heads, *group; /* heads of keys; queries for each */
     int keys, values; /* elements of a key, of a value */
     bool history; /* steps before the call have keys; where not, there are none */
+    const Poly *places; /* of the history, that all keys and values have */
 } AttentionCut;
 typedef Vec(AttentionCut) AttentionCuts;
 

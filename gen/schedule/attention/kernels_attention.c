@@ -17,7 +17,7 @@ static void print_pair(Kernel *k)
     const AttentionCut *c = attention_cut_of(k);
     attention_print_pair(k);
     for (int i = 0; i < c->reads.len; i++)
-        if (c->reads.data[i].leaf.side != LEAF_TABLE)
+        if (c->reads.data[i].leaf.side != LEAF_TABLE && i != c->rest)
             attention_print_leaf(k, i, attention_load(k, i));
 }
 
@@ -117,6 +117,8 @@ static void set_sizes(Kernel *k, AttentionFactsFrame *f)
     f->scaled = attention_is_scaled(c) ? "true" : "false";
     f->apart = attention_apart(c) ? "true" : "false";
     f->kinds = kinds_of(k);
+    f->sink = c->rest >= 0 ? "true" : "false";
+    f->rest = c->rest >= 0 ? attention_load(k, c->rest) : NULL;
 }
 
 static void print_facts(Kernel *k)

@@ -18,6 +18,10 @@ bool pair_refuse(Proof *p, NodeId at, const char *fmt, ...) __attribute__((forma
 bool pair_is_sum(Proof *p, NodeId array);
 bool pair_needs_sum(Proof *p, NodeId id);
 bool varies_with(const Module *m, NodeId id, IndexId i);
+/* Is the index in a step that is read below, through arrays over it? */
+bool pair_reads_back(const Module *m, NodeId id, IndexId i);
+/* Is the branch taken wherever a row has a pair, or another place: `-inf < max ? max : 0` and its like? */
+bool pair_is_guard(Proof *p, NodeId select);
 /* The value with arrays over w, and those of a row that are made of sums over the past, put in. */
 NodeId pair_open(Proof *p, NodeId id);
 /* The value of step j alone at its own step; -1: it belongs to another one as well. */
@@ -39,6 +43,8 @@ NodeId pair_masks(Proof *p, NodeId score);
 bool pair_score(Proof *p, NodeId score);
 /* Of what belongs to keys: how heads share them. */
 bool pair_heads(Proof *p);
+/* Sums over steps of the past and other places as sums over each (unions.c); false: there are none. */
+bool attention_split(Module *m);
 /* That all pairs have a step j. */
 bool pair_steps(Proof *p);
 
