@@ -25,7 +25,7 @@ done >"$work/forms.txt" < <(
     printf '%s\n' specs/causal_attention.cell "specs/causal_attention.cell --dim G=4" \
         "specs/causal_attention.cell --lengths" "specs/causal_attention.cell --reverse" \
         specs/window_attention.cell{,\ --set\ distance=linear,\ --set\ prefix=learned,\ --dim\ W=open}
-    ls tests/constructs/{past,window,reset,history}_*.cell
+    ls tests/constructs/{past,window,reset,history,attention_prefix,attention_sink}*.cell
     ls tests/attention/cells/*.cell
 )
 taken() { # SPEC, settings: the schedule, and why not attention
@@ -48,7 +48,8 @@ listed() { # types, of which each is planned; then specs with their settings
     listed "bf16 f16 f32 f64" specs/causal_attention.cell
     listed "bf16" specs/causal_attention.cell\ --{lengths,reverse} \
         specs/window_attention.cell{,\ --set\ prefix=learned,\ --packed} \
-        tests/constructs/{attention_*,history_all,window_state,past_wide}.cell
+        tests/constructs/{attention_*,history_all,window_state,past_wide}.cell \
+        tests/attention/cells/{maximum,logarithm}.cell
 } >"$work/auto.txt"
 for of in forms auto; do
     [[ -n ${BLESS:-} ]] && cp "$work/$of.txt" tests/attention

@@ -147,7 +147,7 @@ static bool is_guarded(Proof *p, const Node *n)
         other.kind != N_CONST || !pair_needs_sum(p, n->args[1]))
         return false;
     if (least.value == -INFINITY && other.value == 0)
-        return highest_of(p, pair_open(p, n->args[1])) >= 0;
+        return highest_of(p, pair_open(p, n->args[1])) != -1;
     return least.value == 0 && other.value == 1 && adds_exponentials(p, pair_open(p, n->args[1]));
 }
 
@@ -244,8 +244,10 @@ static ReduceOp reduction_of(const Proof *p, NodeId read)
     return at(p, at(p, array_of(p, read)).args[0]).reduce;
 }
 
+enum { SEVERAL = -2 };
+
 /* The array of the one sum over the past in a value of the row that is it, or its like with other values:
- * a maximum of maxima, a sum of sums; -1: there is none, or several. */
+ * a maximum of maxima, a sum of sums; -1: there is none; SEVERAL. */
 static NodeId read_among(Proof *p, NodeId id, Op op, ReduceOp reduce)
 {
     Node n = at(p, id);
@@ -258,7 +260,7 @@ static NodeId read_among(Proof *p, NodeId id, Op op, ReduceOp reduce)
         return read >= 0 && reduction_of(p, read) == reduce ? read : -1;
     }
     NodeId a = read_among(p, n.args[0], op, reduce), b = read_among(p, n.args[1], op, reduce);
-    return a < 0 ? b : b < 0 ? a : -1;
+    return a == -1 ? b : b == -1 ? a : SEVERAL;
 }
 
 static NodeId highest_of(Proof *p, NodeId id)
@@ -292,6 +294,11 @@ static void take_exponent(Proof *p, NodeId id, bool minus, Exponent *out)
     }
     bool row = !varies_with(m, id, p->to->w);
     NodeId sum = row ? highest_of(p, id) : -1;
+    if (sum == SEVERAL) {
+        out->max = id;
+        out->other = true;
+        return;
+    }
     if (sum >= 0) {
         put_once(out, &out->max, sum, minus);
         out->shift = id;

@@ -48,6 +48,22 @@ static void put_conditions(const Attention *a, Buf *out)
         buf_f(out, ", %d other%s", n, n == 1 ? "" : "s");
 }
 
+/* What a softmax adds beside pairs. */
+static void put_others(const Module *m, const Attention *a, Buf *out)
+{
+    for (int i = 0; i < a->others.len; i++) {
+        const AttentionOther *x = &a->others.data[i];
+        buf_f(out, "%s", i ? ", " : "; beside the past ");
+        if (x->index >= 0) {
+            poly_print(m, m->indices.data[x->index].extent, out);
+            buf_f(out, " places of score ");
+        } else {
+            buf_f(out, "a place of score ");
+        }
+        put(m, x->score, out);
+    }
+}
+
 static const char *name_of(const Module *m, const Attention *a)
 {
     const char *line = line_words(m, m->nodes.data[a->sum].span);
@@ -70,6 +86,7 @@ static void put_form(const Module *m, const Attention *a, Buf *out)
     put_leaves(m, a, LEAF_ROW, "; of a step ", out);
     put_leaves(m, a, LEAF_KEY, "; of the other step ", out);
     put_leaves(m, a, LEAF_TABLE, "; by place ", out);
+    put_others(m, a, out);
     put_conditions(a, out);
 }
 

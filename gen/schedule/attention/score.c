@@ -214,9 +214,22 @@ static bool follows(const Proof *p, const IxExpr *a, const IxExpr *b)
     return is_nonneg(p, ix_sub(p->m, a, b));
 }
 
+/* No step of the call is later than its last one. */
+static bool holds_at_last(const Proof *p, const IxExpr *room)
+{
+    Module *m = p->m;
+    const IndexId time = IX_TIME;
+    const IxExpr *last = ix_add(m, ix_index(m, IX_START),
+                                ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1))));
+    const Poly *by = ix_coefficient(m, room, IX_TIME);
+    return by->is_const && by->value == -1 && is_nonneg(p, ix_subst(m, room, &time, &last, 1));
+}
+
 static bool is_known(Proof *p, NodeId condition)
 {
     const IxExpr *room = room_of(p, condition);
+    if (room && holds_at_last(p, room))
+        return true;
     room = room ? by_steps(p, room) : NULL;
     if (room && is_nonneg(p, room))
         return true;
