@@ -253,10 +253,10 @@ static NodeId read_among(Proof *p, NodeId id, Op op, ReduceOp reduce)
     Node n = at(p, id);
     if (!pair_needs_sum(p, id) || --p->left < 0)
         return -1;
+    if (n.kind == N_MAP && n.op == OP_STOP && op == OP_MAX)
+        return read_among(p, n.args[0], op, reduce);
     if (n.kind != N_MAP || n.op != op) {
-        NodeId read = n.kind == N_MAP && n.op == OP_STOP && op == OP_MAX
-                          ? read_among(p, n.args[0], op, reduce)
-                          : sum_read(p, id);
+        NodeId read = sum_read(p, id);
         return read >= 0 && reduction_of(p, read) == reduce ? read : -1;
     }
     NodeId a = read_among(p, n.args[0], op, reduce), b = read_among(p, n.args[1], op, reduce);
