@@ -131,6 +131,12 @@ bool codes_contraction(Plan *p, NodeId array, TensorId a, TensorId b, Gemm *to)
     return match_gemm(p->m, &c, to);
 }
 
+static bool is_few(const Poly *n)
+{
+    enum { FEW = 8 };
+    return n->is_const && n->value <= FEW;
+}
+
 bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
 {
     const Node *r = at(p, at(p, array)->args[0]);
@@ -157,6 +163,8 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
     bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
     if (one_number && g->batch)
         return false;                 /* a dot product each: a sum of columns or rows does it in one pass */
+    if (p->schedule->sums_few && g->batch && (is_few(g->m) || is_few(g->n) || is_few(g->k)))
+        return false;
     if (is_unstored(p, &c.a) || is_unstored(p, &c.b))
         return false;
     bool sums_steps = false;

@@ -61,6 +61,7 @@ struct Schedule {
                                    * and steps, for one step and as that sum: memory does not grow with T for it */
     bool adds_products; /* a step's products are sums that its kernel adds, as all others; it is tried
                                    * where a schedule before it takes a cell, but has kernels for each step */
+    bool sums_few; /* products of each head with a side of 8 elements or fewer are sums of rows or columns */
     const char *takes_hints; /* --schedule NAME:HINTS says how it walks (WalkHints): what these are,
                                    * "rows=N" and so on, with commas between them; or NULL */
     bool packed; /* it takes packed sequences: no kernel has the same step of several */

@@ -226,22 +226,27 @@ template <class M, int Kernel> struct cell_attention_forward_rows {
         constexpr R log2e = (R)1.44269504088896340736;
         constexpr bool rising = M::scaled && All && F::softmax;
         const R unit = rising ? x.scale * log2e : (R)1;
+        const auto score = [&](int h, int t) {
+            R &v = s[t / 2][h * 2 + t % 2];
+            const int at = j + t / 2 * 8 + cell_lane() % 4 * 2 + t % 2;
+            const cell_attention_pair pair = { own.i[h], own.r[h], All || at < end ? at : end - 1, segment };
+            const bool there = All || (at < end && M::there(x.uses, pair));
+            v = cell_attention_score<M>(x, v, pair);
+            v = there ? v : F::softmax ? (R)-CELL_INF : (R)0;
+        };
+        // A score that reads something of its key has it once for both rows.
+        CELL_UNROLL
+        for (int n = 0; n < tiles * 4 && !M::scaled; n++)
+            score(n % 2, n / 2);
         CELL_UNROLL
         for (int h = 0; h < 2; h++) {
             R top = (R)-CELL_INF;
             CELL_UNROLL
             for (int t = 0; t < tiles * 2; t++) {
-                R &v = s[t / 2][h * 2 + t % 2];
-                if (!rising) {
-                    const int at = j + t / 2 * 8 + cell_lane() % 4 * 2 + t % 2;
-                    const cell_attention_pair pair = { own.i[h], own.r[h], All || at < end ? at : end - 1,
-                                                       segment };
-                    const bool there = All || (at < end && M::there(x.uses, pair));
-                    v = cell_attention_score<M>(x, v, pair);
-                    v = there ? v : F::softmax ? (R)-CELL_INF : (R)0;
-                }
+                if (M::scaled && !rising)
+                    score(h, t);
                 if (F::softmax)
-                    top = cell_attention_higher(top, v);
+                    top = cell_attention_higher(top, s[t / 2][h * 2 + t % 2]);
             }
             if constexpr (F::softmax) {
                 top = cell_attention_higher(top, cell_shfl_xor(top, 1));
