@@ -455,7 +455,9 @@ static const Reason *cut(Module *m)
 
 static void join(Module *m)
 {
-    attention_join_histories(m, (AttentionCuts *)(uintptr_t)m->cut);
+    AttentionCuts *cuts = (AttentionCuts *)(uintptr_t)m->cut;
+    attention_join_histories(m, cuts);
+    attention_write_out(m, cuts);
 }
 
 /* ---- what it costs */

@@ -50,5 +50,7 @@ typedef Vec(AttentionCut) AttentionCuts;
 const Reason *attention_cut(Module *m, AttentionCuts *out);
 /* Behind the adjoint: the keys of steps before the call, and their gradients. */
 void attention_join_histories(Module *m, AttentionCuts *cuts);
+/* Sums of a few values beside the walks, term by term (few.c). */
+void attention_write_out(Module *m, const AttentionCuts *cuts);
 
 #endif
