@@ -105,7 +105,7 @@ typedef struct cell_attention_range {
 typedef struct cell_attention_facts {
     bool softmax, scaled;
     int segments, terms;
-    int sink; /* 1 and the leaf of rows that is the score of one place more, without a value; 0: there is none */
+    int sink; /* 1 and the leaf of rows that is the score of one place more, without a value; 0: none */
     void (*read)(const cell_attention *, const cell_attention_tile *);
     void (*score)(const cell_attention *, const cell_attention_tile *);
     void (*back)(const cell_attention *, const cell_attention_tile *);

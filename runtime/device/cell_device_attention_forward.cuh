@@ -178,7 +178,8 @@ __device__ __forceinline__ void cell_attention_bring(const cell_attention<M> &x,
 
 // The logarithm of the sum of a row's exponentials, in base 2 for backward, and as the caller has it.
 template <class M, class R = typename M::Real>
-__device__ __forceinline__ void cell_attention_put_log(const cell_attention<M> &x, int i, int r, R high, R sum)
+__device__ __forceinline__ void cell_attention_put_log(const cell_attention<M> &x, int i, int r, R high,
+                                                       R sum)
 {
     if (x.lse)
         x.lse[i * x.lse_row + r * x.lse_head] = sum == (R)0 ? (R)CELL_INF : high + cell_attention_log(sum);
@@ -621,8 +622,9 @@ __device__ __forceinline__ void cell_attention_dots(const cell_attention<M> &x, 
         sum += cell_shfl_xor(sum, 4);
         if (row < rows && cell_thread() % 8 == 0) {
             const int i = row / x.group, r = row % x.group;
+            const int64_t at = i * x.d_lse.row + r * x.d_lse.head;
             x.dots[i * x.dots_row + r * x.dots_head] =
-                sum - (x.d_lse.at ? cell_attention_load<M>(x.d_lse, i * x.d_lse.row + r * x.d_lse.head) : (R)0);
+                sum - (x.d_lse.at ? cell_attention_load<M>(x.d_lse, at) : (R)0);
         }
     }
 }

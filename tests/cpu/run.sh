@@ -63,7 +63,7 @@ window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --set distance=line
 ../tests/constructs/attention_packed --dtype f32 | 1,100,1,160,60 2,70,9,70
 ../tests/constructs/attention_scores --dtype f32 | 2,3,2,10,7 1,100,9,103,3
 ../tests/constructs/attention_weights --dtype f64 | 2,3,2,10,7 1,100,9,170,65
-window_attention --dtype bf16 --dim N=5 --dim V=17 --dim W=70 --dim P=3 --set prefix=learned | 1,1,1 2,130,2
+window_attention --dtype bf16 --dim N=5 --dim V=17 --dim W=70 --dim P=3 --set prefix=learned --reverse | 1,1,1 2,130,2
 ../tests/constructs/attention_prefix --dtype f32 | 1,1,1 2,9,2 1,130,9
 ../tests/constructs/attention_sinks --dtype f64 | 2,3,1,11,5 1,129,9,129
 END

@@ -262,7 +262,9 @@ instance cross_entropy map "$one" --set smoothing=uniform --set ignore=index --s
 # Earlier steps: sequences shorter than what they look back at, and longer.
 instance conv4_silu map "$one" --dim K=4
 instance conv4_silu map "1,1,3 2,9,2" --dim K=7
-instance window_attention "map window" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
+instance window_attention "map window attention" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
+TYPES=f32 instance window_attention attention "$heads 1,66,2" --dim N=5 --dim V=7 --dim W=65 --dim P=9 --set prefix=learned --lengths
+TYPES=bf16 instance window_attention attention "$heads 1,66,2" --dim N=5 --dim V=7 --dim W=65 --dim P=2 --set prefix=learned --reverse
 instance window_attention "map window attention" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim G=2
 instance e28 "steps gemm" "$one" --dim K=3
 instance e88 "steps tile" "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal

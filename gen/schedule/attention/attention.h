@@ -75,8 +75,8 @@ typedef struct Attention {
     AttentionConditions conditions;
     NodeId factor; /* of step i, that the sum is multiplied by; -1: none */
     AttentionOthers others;
-    NodeId rest; /* of a softmax: the logarithm of the sum of the exponentials of others; -1: there are none */
-    NodeId shift, total; /* as pair_open gives them: what exponents subtract, what weights divide by; -1 */
+    NodeId rest; /* of a softmax: the logarithm of the sum of others' exponentials; -1: there are none */
+    NodeId shift, total; /* as pair_open gives them: what exponents subtract, what divides weights; -1 */
 } Attention;
 typedef Vec(Attention) Attentions;
 

@@ -375,9 +375,8 @@ static void put_log(Cut *c, const Normalizer *reads)
         if (c->replaced[r->node] >= 0)
             continue;
         c->levels[r->node] = to->level;
-        c->replaced[r->node] = was.kind == N_ARRAY
-                                   ? node_array(m, value, was.axes, was.naxes, was.name, was.span)
-                                   : value;
+        c->replaced[r->node] =
+            was.kind == N_ARRAY ? node_array(m, value, was.axes, was.naxes, was.name, was.span) : value;
     }
 }
 

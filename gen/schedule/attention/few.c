@@ -1,6 +1,7 @@
-/* few.c: sums of a few values beside the walks, as those over a prefix are. In comes a module that was cut, with
- * its adjoint; out goes the same one with each sum or maximum over an index of a few places as its terms one by
- * one, so that what is pointwise around it is one kernel with it. Sums over sequences and steps stay. */
+/* few.c: sums of a few values beside the walks, as those over a prefix are. In comes a module that was cut,
+ * with its adjoint; out goes the same one with each sum or maximum over an index of a few places as its terms
+ * one by one, so that what is pointwise around it is one kernel with it. Sums over sequences and steps
+ * stay. */
 #include "cut.h"
 #include "ir/rewrite.h"
 
@@ -12,8 +13,8 @@ static NodeId hook(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     NodeId out = -1;
     (void)old;
     (void)whole;
-    if (n.kind != N_REDUCE || (n.reduce != R_SUM && n.reduce != R_MAX) || n.nbound != 1 || n.bound[0] < IX_FIRST ||
-        ir_gathers(m, rebuilt) || !(n.dep & DEP_TIME))
+    if (n.kind != N_REDUCE || (n.reduce != R_SUM && n.reduce != R_MAX) || n.nbound != 1 ||
+        n.bound[0] < IX_FIRST || ir_gathers(m, rebuilt) || !(n.dep & DEP_TIME))
         return rebuilt;
     const Poly *terms = m->indices.data[n.bound[0]].extent;
     if (!terms->is_const || terms->value > FEW)

@@ -1,9 +1,9 @@
 /* normalizer.c: what else a step reads of a softmax's maximum M and total Z. Weights of places that are no
- * pairs do, exp(b - M) / Z, and so does log(Z) + M. The kernels have neither number, but L = M + log Z. In come
- * a module and a sum that is attention; out go the nodes that are M and Z, if all that is read of them is the
- * same whatever number M is: then M may be L, which is a constant for the gradient, and Z be exp(L - M), which
- * is 1. That is proved by degrees: a value has degree n where it is a number times exp(n M), or, in exponents, a
- * number and n M more. What leaves the step must have degree 0. */
+ * pairs do, exp(b - M) / Z, and so does log(Z) + M. The kernels have neither number, but L = M + log Z. In
+ * come a module and a sum that is attention; out go the nodes that are M and Z, if all that is read of them
+ * is the same whatever number M is: then M may be L, which is a constant for the gradient, and Z be
+ * exp(L - M), which is 1. That is proved by degrees: a value has degree n where it is a number times
+ * exp(n M), or, in exponents, a number and n M more. What leaves the step must have degree 0. */
 #include "ir/marks.h"
 #include "normalizer.h"
 #include "score.h"

@@ -1,4 +1,5 @@
-/* normalizer.h: the maximum and the total of a softmax, where a step reads them beside its sum (normalizer.c). */
+/* normalizer.h: the maximum and the total of a softmax, where a step reads them beside its sum
+ * (normalizer.c). */
 #ifndef CELLC_ATTENTION_NORMALIZER_H
 #define CELLC_ATTENTION_NORMALIZER_H
 

@@ -219,8 +219,8 @@ static bool holds_at_last(const Proof *p, const IxExpr *room)
 {
     Module *m = p->m;
     const IndexId time = IX_TIME;
-    const IxExpr *last = ix_add(m, ix_index(m, IX_START),
-                                ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1))));
+    const IxExpr *last =
+        ix_add(m, ix_index(m, IX_START), ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1))));
     const Poly *by = ix_coefficient(m, room, IX_TIME);
     return by->is_const && by->value == -1 && is_nonneg(p, ix_subst(m, room, &time, &last, 1));
 }
