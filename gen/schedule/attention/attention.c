@@ -402,11 +402,11 @@ static bool add_other(Proof *p, NodeId id, const Exponent *e)
     Module *m = p->m;
     AttentionOther other = { .index = -1 };
     NodeId guard = -1;
-    Node n = at(p, id = pair_open(p, id));
+    Node n = at(p, pair_open(p, id));
     while (n.kind == N_ARRAY || (n.kind == N_VIEW && !n.step)) {
         Node array = n.kind == N_VIEW ? at(p, n.args[0]) : n;
         id = n.kind == N_VIEW ? node_subst(m, array.args[0], array.axes, n.map, array.naxes) : n.args[0];
-        n = at(p, id = pair_open(p, id));
+        n = at(p, pair_open(p, id));
     }
     if (n.kind == N_REDUCE && n.reduce == R_SUM && n.nbound == 1 && n.bound[0] >= IX_FIRST) {
         other.index = n.bound[0];
