@@ -65,7 +65,7 @@ window_attention --dtype f16 --dim N=5 --dim V=17 --dim W=70 --set distance=line
 ../tests/constructs/attention_weights --dtype f64 | 2,3,2,10,7 1,100,9,170,65
 window_attention --dtype bf16 --dim N=5 --dim V=17 --dim W=70 --dim P=3 --set prefix=learned --reverse | 1,1,1 2,130,2
 ../tests/constructs/attention_prefix --dtype f32 | 1,1,1 2,9,2 1,130,9
-../tests/constructs/attention_sinks --dtype f64 | 2,3,1,11,5 1,129,9,129
+../tests/constructs/attention_sinks --dtype f64 | 2,3,1,11,5 1,129,1,135,5
 END
     [[ -z $FULL ]] || cat <<'END'
 ../tests/constructs/attention_layers --dtype bf16 | 2,70,6,79,9
