@@ -181,7 +181,7 @@ struct Module {
     int levels; /* of walks beside the module, 1 + the largest Tensor.level; or 0 */
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
     int side; /* what the pass `split` is asked for: an axis of the matrix states, counted from the last, 1 or 2 */
-    int parts; /* into so many it took that apart; or 0 */
+    int parts; /* the number of parts that it made of that axis; or 0 */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
     int concatenated; /* sums that have one product for several vectors */
@@ -201,7 +201,7 @@ struct Module {
 Module *module_new(Compiler *c, const char *name);
 /* A module with the same content: what is added to one of them, or changed, is not in the other. */
 Module *module_copy(const Module *from);
-/* Its nodes, which it then has no more: a pass that changes the axes of tensors makes all of them anew, and the
+/* Its nodes, which it then has no more: a pass that changes the axes of tensors makes all of them again, and the
  * roots. Ids are places in what comes out. */
 const Node *module_take_nodes(Module *m);
 void module_release(Module *m);   /* of a copy that nothing reads any more: its nodes are gone */

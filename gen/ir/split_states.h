@@ -9,7 +9,7 @@
  * 128 x 128, 1.6 to 5 times as fast in parts of 16; of 64 x 64, 1.2 to 1.8 times; of 32 x 32, 0.8 times). */
 enum { PART_COLUMNS = 16, LEAST_ELEMENTS = 64 * 64 };
 
-/* Has it a matrix state of so many elements, with an axis that parts divide? */
+/* Has it a matrix state of LEAST_ELEMENTS or more, with an axis that parts divide? */
 bool may_split_states(const Module *m);
 /* The pass: the axis Module.side of the matrix states, counted from the last one, becomes two, parts and what a
  * part has of it, in all values that have it. Module.parts is their number; 0: the axis is not taken apart. */

@@ -73,8 +73,8 @@ static void settings(Compiler *c, int argc, char **argv)
     }
 }
 
-/* The module and what was read back from it go through the same pass and must stay the same text. side: of the
- * states, where the passes take them apart (Module.side). */
+/* The module and what was read back from it go through the same pass and must stay the same text. side: of
+ * the states, where the passes take them apart (Module.side). */
 static void through(const char *path, const Pass *passes, int side, int argc, char **argv)
 {
     Compiler *c = compiler_new(), *d = compiler_new();

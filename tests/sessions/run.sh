@@ -68,7 +68,7 @@ instance specs/gru.cell --dtype f64
 instance "$here/learned.cell"
 instance specs/conv4_silu.cell --dtype bf16
 instance specs/delta.cell --dim N=8 --dim V=16
-instance tests/constructs/parts_of_rows.cell   # calls of several steps of one sequence walk its state in parts
+instance tests/constructs/parts_of_rows.cell # calls of several steps of one sequence walk parts of its state
 sanitized=(-std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror "-fsanitize=address,undefined" -I"$root/runtime")
 for source in "$here/sessions" "$root/runtime/sessions" "$root/runtime/sessions_blob"; do
     object=$out/$(basename "$(dirname "$source")")_$(basename "$source").o

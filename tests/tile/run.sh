@@ -201,8 +201,8 @@ check "nor in one step" in_parts 0 B=1,T=1,D=8,H=2 "$root/specs/e88.cell" --dim 
 check "66 of 128 x 128 are" in_parts 8 B=33,T=1,D=8,H=2 "$root/specs/e88.cell" --dim N=128 --dim V=128
 check "67 are not" in_parts 0 B=67,T=9,D=8,H=1 "$root/specs/e88.cell" --dim N=128 --dim V=128
 check "delta is walked by rows" in_parts 4 B=2,T=9,H=16 "$root/specs/delta.cell" --dim N=64 --dim V=64
-check "linear attention: 17 of 128 x 128 are whole" in_parts 0 B=1,T=9,H=17 "$root/specs/linear_attention.cell" --dtype bf16 \
-    --dim N=128 --dim V=128
+check "linear attention: 17 of 128 x 128 are whole" in_parts 0 B=1,T=9,H=17 \
+    "$root/specs/linear_attention.cell" --dtype bf16 --dim N=128 --dim V=128
 check "small states are whole" in_parts 0 B=1,T=9,D=8,H=1 "$root/specs/e88.cell" --dim N=32 --dim V=64
 check "e79 sums along both sides" in_parts 0 B=1,T=9,D=8 "$root/specs/e79.cell" --dim N=64
 check "what is learned of initial states is whole" in_parts 0 B=1,T=9 "$here/learned_parts.cell"
