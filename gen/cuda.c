@@ -491,23 +491,26 @@ static Plan *plan_short(const Module *apart, const Module *stacked, const Plan *
     return p;
 }
 
-Stacking cuda_stacking(const Module *lowered)
+/* The plan that the cell has; nothing is said of it. NULL: there is none. */
+static const Plan *plan_unsaid(const Module *lowered)
 {
     Compiler *c = lowered->c;
     int said = c->diags.len, errors = c->errors;
     const Plan *p = cuda_plan(lowered, lowered->name);
     c->diags.len = said;
     c->errors = errors;
+    return p;
+}
+
+Stacking cuda_stacking(const Module *lowered)
+{
+    const Plan *p = plan_unsaid(lowered);
     return p ? p->m->stack : STACK_NONE;
 }
 
 int cuda_split_side(const Module *lowered)
 {
-    Compiler *c = lowered->c;
-    int said = c->diags.len, errors = c->errors;
-    const Plan *p = cuda_plan(lowered, lowered->name);
-    c->diags.len = said;
-    c->errors = errors;
+    const Plan *p = plan_unsaid(lowered);
     p = p ? plan_of(p, CALLS_SPLIT) : NULL;
     return p && p->calls == CALLS_SPLIT ? p->m->side : 1;
 }

@@ -1,7 +1,7 @@
 /* judge.c: what a run wrote against what the reference, in double, wants. In: both, and how far the
  * reference's results move when every input is moved by one unit roundoff u of random sign, u being that of
- * the coarsest type that values pass through, or when it computes in float (of kernels in double: that, times the ratio of
- * the types' roundoffs). Out: counts, and a line for each failure.
+ * the coarsest type that values pass through, or when it computes in float (of kernels in double: that, times
+ * the ratio of the types' roundoffs). Out: counts, and a line for each failure.
  *
  * The limit of a tensor is 16 (d + u rms): d is the farthest that it moved (RMS), and 16 allows for the
  * roundings in between: they are as large as those of the inputs, with independent signs, and no path of

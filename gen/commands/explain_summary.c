@@ -171,9 +171,12 @@ static const char *time_words(const Explain *e)
         const char *blocks = walk && walk->walk->blocks
                                  ? explain_size(e, poly_mul(e->m, walk->walk->blocks, poly_dim(e->m, ATOM_B))) : "B";
         const Plan *split = plan_of(e->p, CALLS_SPLIT);
-        const char *few = split->calls == CALLS_SPLIT ? intern_f(e->c, "; of few, %d parts of each are", split->m->parts) : "";
-        return intern_f(e->c, "each of the T steps waits for the one before; %s states are walked side by side%s, and fewer "
-                              "than the GPU has multiprocessors leave a part of it idle", blocks, few);
+        bool parts = split->calls == CALLS_SPLIT;
+        const char *few = parts ? intern_f(e->c, "; of few, %d parts of each are", split->m->parts) : "";
+        return intern_f(e->c,
+                        "each of the T steps waits for the one before; %s states are walked side by side%s, and "
+                        "fewer than the GPU has multiprocessors leave a part of it idle",
+                        blocks, few);
     }
     return intern_f(e->c, "each of the T steps waits for the one before%s",
                     pr->one_kernel ? ", and for what other blocks have of it; where no kernel takes all steps, "

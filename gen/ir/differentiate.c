@@ -846,7 +846,8 @@ static TensorId add_cotangent(Module *m, TensorId of, TensorKind kind, const cha
 {
     Tensor t = m->tensors.data[of];
     Tensor g = { .name = intern_f(m->c, "%s%s", prefix, t.name), .kind = kind, .of = of, .no_grad = true,
-                 .dtype = t.dtype, .complex = t.complex, .inner = t.inner, .rank = t.rank, .axes = t.axes, .span = t.span };
+                 .dtype = t.dtype, .complex = t.complex, .inner = t.inner, .rank = t.rank, .axes = t.axes,
+                 .span = t.span };
     return module_tensor(m, g);
 }
 
