@@ -193,7 +193,7 @@ static Plan *plan_parts_of(const Module *lowered, const char *name, const Plan *
     Module *copy = module_copy(lowered);
     copy->stack = first->m->stack;
     copy->side = side;
-    const Module *program = compile_lowered(copy, split_passes);
+    const Module *program = compile_lowered(copy, fast_passes);
     Request request = *first->request;
     request.schedule = first->schedule; /* no other one walks by parts */
     request.calls = CALLS_SPLIT;

@@ -105,7 +105,6 @@ static int cmd_help(int argc, char **argv)
         print_plan_passes();
         print_passes("the same in chunks of steps:", cut_passes);
         print_passes("the same with sums over the past as attention:", sum_passes);
-        print_passes("the same with matrix states in parts, for calls with few of them:", split_passes);
         return 0;
     }
     const Command *command = find_command(argv[1]);

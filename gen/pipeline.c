@@ -42,6 +42,9 @@ const Pass fast_passes[] = {
     { "stacked", stack_products,
       "the IR with products of one vector and several params as one, where that is faster" },
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
+    { "split", split_states,
+      "for calls with few matrix states: an axis of these as two, parts and what a part has, in all values that "
+      "have it" },
     { "differentiate", differentiate, "" },
     { "gradients", form_gradients,
       "the IR with sums over the steps as products, also of params in expressions" },
@@ -101,23 +104,6 @@ const Pass cut_passes[] = {
     { NULL, NULL, NULL }
 };
 
-/* For plans of calls with few states. */
-const Pass split_passes[] = {
-    { "lower", NULL, "" },
-    { "copies", split_copies, "" },
-    { "products", make_products, "" },
-    { "concatenated", concatenate_products, "" },
-    { "stacked", stack_products, "" },
-    { "simplify", simplify, "" },
-    { "split", split_states,
-      "of a cell with matrix states: an axis of these as two, parts and what a part has, in all values that "
-      "have it" },
-    { "differentiate", differentiate, "" },
-    { "gradients", form_gradients, "" },
-    { "simplify-adjoint", simplify, "" },
-    { NULL, NULL, NULL }
-};
-
 static bool has_pass(const Pass *passes, const char *name)
 {
     for (; passes->name; passes++)
@@ -137,7 +123,7 @@ static bool has_plan_pass(const char *name)
 bool pass_exists(const char *name)
 {
     return has_plan_pass(name) || has_pass(reference_passes, name) || has_pass(fast_passes, name) ||
-           has_pass(cut_passes, name) || has_pass(sum_passes, name) || has_pass(split_passes, name);
+           has_pass(cut_passes, name) || has_pass(sum_passes, name);
 }
 
 /* Does no pass behind that one run? */
@@ -225,12 +211,11 @@ int dump_spec(Compiler *c, const char *path)
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes
                              : has_pass(fast_passes, c->dump_after)    ? fast_passes
                              : has_pass(cut_passes, c->dump_after)     ? cut_passes
-                             : has_pass(sum_passes, c->dump_after)     ? sum_passes
-                                                                       : split_passes;
+                                                                       : sum_passes;
         Module *lowered = compile(c, path, front_passes), *m = NULL;
-        if (lowered && (passes == fast_passes || passes == split_passes))
+        if (lowered && passes == fast_passes)
             lowered->stack = cuda_stacking(lowered);
-        if (lowered && passes == split_passes)
+        if (lowered && strcmp(c->dump_after, "split") == 0)
             lowered->side = cuda_split_side(lowered);
         if (lowered)
             m = run_passes(c, path, lowered, passes, c->dump_after);

@@ -16,7 +16,6 @@ extern const Pass reference_passes[];      /* up to what emit_c reads; a row wit
 extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
 extern const Pass cut_passes[];            /* the same for a schedule that cuts the step (Schedule.cut) */
 extern const Pass sum_passes[]; /* likewise, of a cell without a state */
-extern const Pass split_passes[]; /* for calls with few states, of which parts walk by themselves */
 bool pass_exists(const char *name);
 
 /* Runs the passes on the spec at `path`, and verifies what the last one leaves (c->verify_passes: what each

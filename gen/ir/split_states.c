@@ -357,8 +357,10 @@ void split_states(Module *m)
 {
     SplitStates s;
     m->parts = 0;
+    if (!m->side || !may_split_states(m))
+        return;
     begin(&s, m);
-    if (!may_split_states(m) || !seed(&s))
+    if (!seed(&s))
         return;
     find_axis(&s);
     if (!s.refused)

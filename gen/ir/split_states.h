@@ -12,7 +12,7 @@ enum { PART_COLUMNS = 16, LEAST_ELEMENTS = 64 * 64 };
 /* Has it a matrix state of LEAST_ELEMENTS or more, with an axis that parts divide? */
 bool may_split_states(const Module *m);
 /* The pass: the axis Module.side of the matrix states, counted from the last one, becomes two, parts and what a
- * part has of it, in all values that have it. Module.parts is their number; 0: the axis is not taken apart. */
+ * part has of it, in all values that have it; 0: none does. Module.parts is the number of parts, or 0. */
 void split_states(Module *m);
 
 #endif

@@ -203,8 +203,8 @@ int main(int argc, char **argv)
     } else if (argc >= 3 && strcmp(argv[1], "pass") == 0) {
         through(argv[2], reference_passes, 0, argc - 3, argv + 3);
         through(argv[2], fast_passes, 0, argc - 3, argv + 3);
-        through(argv[2], split_passes, 1, argc - 3, argv + 3);
-        through(argv[2], split_passes, 2, argc - 3, argv + 3);
+        through(argv[2], fast_passes, 1, argc - 3, argv + 3);
+        through(argv[2], fast_passes, 2, argc - 3, argv + 3);
     } else {
         fprintf(stderr, "usage: roundtrip pass FILE [--dim N=V]... | read FILE | mutate FILE SEED COUNT\n");
         return 2;
