@@ -18,6 +18,11 @@ static const Node *at(const Module *m, NodeId id)
     return &m->nodes.data[id];
 }
 
+static NodeId node_of(const Module *m, const Node *n)
+{
+    return (NodeId)(n - m->nodes.data);
+}
+
 static bool has_axis(const Node *n, IndexId i)
 {
     for (int k = 0; k < n->naxes; k++)
@@ -114,18 +119,21 @@ static bool pins(const Module *m, NodeId cond, const Node *sum)
     return bound && other && at(m, c->args[0])->kind == N_INDEX && at(m, c->args[1])->kind == N_INDEX;
 }
 
+/* A sum over places of one sequence and step. */
+static bool is_own_sum(const Node *n)
+{
+    bool own = n->kind == N_REDUCE && n->reduce == R_SUM && n->nbound > 0;
+    for (int i = 0; own && i < n->nbound; i++)
+        own = n->bound[i] >= IX_FIRST;
+    return own;
+}
+
 /* A sum over places of what is read across a matrix of each step, along other lines than its rows and
  * columns, as the gradient of a circulant matrix's params has it, or at the one place that a condition
  * leaves, as that of a param read in strides: the matrix is made of two step vectors, and summed over the
  * steps first, as a product, it is read once. */
-static bool reads_across(const Module *m, NodeId id)
+static bool has_terms_across(const Module *m, const Node *sum)
 {
-    const Node *sum = at(m, id);
-    if (sum->kind != N_REDUCE || sum->reduce != R_SUM || sum->nbound == 0)
-        return false;
-    for (int i = 0; i < sum->nbound; i++)
-        if (sum->bound[i] < IX_FIRST)
-            return false;
     const Node *v = at(m, sum->args[0]);
     bool across = v->kind == N_MAP && v->op == OP_SELECT && pins(m, v->args[0], sum);
     while (v->kind == N_MAP && v->op == OP_SELECT && is_fixed(at(m, v->args[0]))) /* the guard of a read */
@@ -133,6 +141,12 @@ static bool reads_across(const Module *m, NodeId id)
     for (int i = 0; v->kind == N_VIEW && !v->step && i < v->nmap; i++)
         across |= v->map[i]->nterms > 0 && !ix_is_index(v->map[i], &(IndexId){ 0 });
     return across;
+}
+
+static bool reads_across(const Module *m, NodeId id)
+{
+    const Node *sum = at(m, id);
+    return is_own_sum(sum) && has_terms_across(m, sum);
 }
 
 /* Does the comparison leave one place of the index, `c*j + o == e`? Then this place, (e - o) / c, and the
@@ -190,6 +204,135 @@ static NodeId sum_over_places(Module *m, NodeId terms, const Node *sum)
     return branch_taken(m, node_subst(m, value, sum->bound, &place, 1));
 }
 
+/* Of `d == 0 ? 0 : x`, where x is d times factors that are the same in every step: d. So the adjoint of a quotient is
+ * written, and of a function whose slope may be infinite. -1: it is something else. */
+static NodeId guarded_adjoint(const Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    if (n->kind != N_MAP || n->op != OP_SELECT)
+        return -1;
+    const Node *cond = at(m, n->args[0]), *none = at(m, n->args[1]);
+    if (cond->kind != N_MAP || cond->op != OP_EQ || is_fixed(cond) || none->kind != N_CONST || none->value != 0)
+        return -1;
+    const Node *zero = at(m, cond->args[1]);
+    const Factors f = factors_of(m, n->args[2], false);
+    int moving = 0;
+    for (int i = 0; i < f.all.len; i++) {
+        const Factor x = f.all.data[i];
+        if (is_fixed(at(m, x.value)))
+            continue;
+        if (x.value != cond->args[0] || x.divides)
+            return -1;
+        moving++;
+    }
+    return zero->kind == N_CONST && zero->value == 0 && moving == 1 ? cond->args[0] : -1;
+}
+
+/* The array's expression, where the node is one or reads one of its own step; else -1. */
+static NodeId expression_read(const Module *m, const Node *n)
+{
+    if ((n->kind != N_VIEW && n->kind != N_ARRAY) || n->step)
+        return -1;
+    return n->kind == N_VIEW ? at(m, n->args[0])->args[0] : n->args[0];
+}
+
+/* What stands in a matrix of each step: products of two step vectors, and whether these have an axis in common. */
+typedef struct Terms {
+    int left;                     /* nodes that may still be looked at */
+    int products;
+    bool heads;
+} Terms;
+
+static bool is_product(const Module *m, const Factors *f, Terms *t)
+{
+    const Node *moving[2];
+    int n = 0;
+    for (int i = 0; i < f->all.len; i++) {
+        const Factor x = f->all.data[i];
+        if (is_fixed(at(m, x.value)))
+            continue;
+        if (n == 2 || x.divides || !is_read(at(m, x.value)))
+            return false;
+        moving[n++] = at(m, x.value);
+    }
+    if (n != 2 || !span_matrix(moving[0], moving[1]))
+        return false;
+    t->products++;
+    for (int i = 0; i < moving[0]->naxes; i++)
+        t->heads |= has_axis(moving[1], moving[0]->axes[i]);
+    return true;
+}
+
+/* The one factor that is not the same in every step; -1: there are others. */
+static NodeId moving_factor(const Module *m, const Factors *f)
+{
+    NodeId moving = -1;
+    for (int i = 0; i < f->all.len; i++) {
+        if (is_fixed(at(m, f->all.data[i].value)))
+            continue;
+        if (moving >= 0 || f->all.data[i].divides)
+            return -1;
+        moving = f->all.data[i].value;
+    }
+    return moving;
+}
+
+/* Is a matrix of each step made of products of two step vectors and of vectors alone? Then summed over the steps first,
+ * as products, it is read once. Makes no nodes. */
+static bool of_products(const Module *m, NodeId id, Terms *t)
+{
+    const Node *n = at(m, id);
+    NodeId body = expression_read(m, n), adjoint = guarded_adjoint(m, id);
+    if (--t->left < 0 || is_fixed(n))
+        return n->kind == N_CONST && n->value == 0;
+    if (body >= 0 && n->naxes > 1)
+        return (is_expression(at(m, body)) || is_own_sum(at(m, body))) && of_products(m, body, t);
+    if (body >= 0) { /* a vector: with products in it, or as it is */
+        Terms inside = { .left = t->left };
+        if ((is_expression(at(m, body)) || is_own_sum(at(m, body))) && of_products(m, body, &inside)) {
+            t->products += inside.products;
+            t->heads |= inside.heads;
+        }
+        return true;
+    }
+    if (is_own_sum(n) && !reads_across(m, id))
+        return of_products(m, n->args[0], t) && t->products > 0 && !t->heads;
+    if (n->kind != N_MAP)
+        return false;
+    if (n->op == OP_ADD || n->op == OP_SUB)
+        return of_products(m, n->args[0], t) && of_products(m, n->args[1], t);
+    if (adjoint >= 0)
+        return of_products(m, adjoint, t);
+    if (n->op == OP_SELECT && is_fixed(at(m, n->args[0])))
+        return of_products(m, n->args[1], t) && of_products(m, n->args[2], t);
+    const Factors f = factors_of(m, id, false);
+    if (is_product(m, &f, t))
+        return true;
+    NodeId moving = moving_factor(m, &f);
+    return moving >= 0 && moving != id && of_products(m, moving, t);
+}
+
+static bool has_products(const Module *m, NodeId id)
+{
+    Terms t = { .left = MOST_NODES };
+    return of_products(m, id, &t) && t.products > 0;
+}
+
+/* May it be summed over places behind the steps? Where two vectors share an axis, that is one of heads: then there would
+ * be a matrix for each. */
+static bool has_own_products(const Module *m, NodeId id)
+{
+    Terms t = { .left = MOST_NODES };
+    return of_products(m, id, &t) && t.products > 0 && !t.heads;
+}
+
+/* A sum over places of such a matrix, or that matrix where an adjoint is not 0. */
+static bool is_linear_in_products(const Module *m, NodeId id)
+{
+    bool sum = is_own_sum(at(m, id)) && !reads_across(m, id); /* of one place of each that is another thing */
+    return (sum || guarded_adjoint(m, id) >= 0) && has_products(m, id);
+}
+
 /* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
 static bool has_product(const Module *m, NodeId id, int *left)
 {
@@ -197,17 +340,20 @@ static bool has_product(const Module *m, NodeId id, int *left)
     if (--*left < 0 || is_fixed(n))
         return false;
     if ((n->kind == N_VIEW || n->kind == N_ARRAY) && !n->step) {
-        NodeId body = at(m, n->kind == N_VIEW ? n->args[0] : id)->args[0];
-        return (is_expression(at(m, body)) || reads_across(m, body)) && has_product(m, body, left);
+        NodeId body = expression_read(m, n);
+        return is_linear_in_products(m, body) ||
+               ((is_expression(at(m, body)) || reads_across(m, body)) && has_product(m, body, left));
     }
+    if (is_linear_in_products(m, id))
+        return true;
     if (reads_across(m, id))
         return has_product(m, n->args[0], left);
     if (n->kind != N_MAP)
         return false;
     if (n->op == OP_ADD || n->op == OP_SUB)
         return has_product(m, n->args[0], left) || has_product(m, n->args[1], left);
-    if (n->op == OP_SELECT && is_fixed(at(m, n->args[0])) && n->naxes > 1)
-        return at(m, n->args[1])->naxes < n->naxes || has_product(m, n->args[1], left) ||
+    if (n->op == OP_SELECT && is_fixed(at(m, n->args[0])))
+        return (n->naxes > 1 && at(m, n->args[1])->naxes < n->naxes) || has_product(m, n->args[1], left) ||
                has_product(m, n->args[2], left);
     const Factors f = factors_of(m, id, false);
     const Node *moving[2];
@@ -216,14 +362,14 @@ static bool has_product(const Module *m, NodeId id, int *left)
         const Node *v = at(m, f.all.data[i].value);
         if (is_fixed(v))
             continue;
-        while (v->kind == N_MAP && v->op == OP_SELECT)        /* the guard of a read */
+        while (v->kind == N_MAP && v->op == OP_SELECT && guarded_adjoint(m, node_of(m, v)) < 0) /* the guard of a read */
             v = at(m, v->args[1]);
         if (count < 2)
             moving[count] = v;
         count++;
     }
     if (count == 1 && (f.all.len > 1 || f.negative))
-        return has_product(m, (NodeId)(moving[0] - m->nodes.data), left);
+        return moving[0]->naxes < n->naxes || has_product(m, node_of(m, moving[0]), left);
     return count == 2 && is_read(moving[0]) && is_read(moving[1]) && span_matrix(moving[0], moving[1]);
 }
 
@@ -273,6 +419,24 @@ static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
     return -1;
 }
 
+/* The sum of a value of which is_linear_in_products says so. */
+static NodeId total_of_linear(Total *t, NodeId id)
+{
+    Module *m = t->m;
+    const Node n = *at(m, id);
+    NodeId adjoint = guarded_adjoint(m, id);
+    t->found = true;
+    if (adjoint < 0)
+        return node_reduce(m, R_SUM, total_of(t, n.args[0]), n.bound, n.nbound);
+    const Factors f = factors_of(m, n.args[2], false);
+    NodeId all = total_of(t, adjoint), value = all, none = node_const(m, 0);
+    for (int i = 0; i < f.all.len; i++)
+        if (f.all.data[i].value != adjoint)
+            value = times_factor(m, value, f.all.data[i]);
+    value = f.negative ? node_map1(m, OP_NEG, value) : value;
+    return node_select(m, node_map2(m, OP_EQ, all, none), none, value);
+}
+
 /* The sum of a value: of its terms, of what its fixed factors and conditions leave, of an array's expression. */
 static NodeId total_of(Total *t, NodeId id)
 {
@@ -283,11 +447,14 @@ static NodeId total_of(Total *t, NodeId id)
         return product;
     if (t->left < 0 || (n.kind == N_CONST && n.value == 0))
         return n.kind == N_CONST ? id : sum_of(t, id);
+    if (is_linear_in_products(m, id))
+        return total_of_linear(t, id);
     if ((n.kind == N_VIEW || n.kind == N_ARRAY) && !n.step && !is_fixed(&n)) {
         NodeId array = n.kind == N_VIEW ? n.args[0] : id;
         Node a = *at(m, array);
         Total inside = { m, t->sum, false, t->left };
-        bool inner = is_expression(at(m, a.args[0])) || reads_across(m, a.args[0]);
+        bool inner = is_expression(at(m, a.args[0])) || reads_across(m, a.args[0]) ||
+                     is_linear_in_products(m, a.args[0]);
         NodeId body = inner ? total_of(&inside, a.args[0]) : -1;
         t->left = inside.left;
         if (!inside.found)
@@ -314,6 +481,7 @@ static NodeId total_of(Total *t, NodeId id)
     for (int k = 0; k < 2 && (n.op == OP_MUL || n.op == OP_DIV); k++)
         if (is_fixed(at(m, n.args[1 - k])) && (n.op == OP_MUL || k == 0)) {
             NodeId rest = total_of(t, n.args[k]);
+            t->found |= at(m, n.args[k])->naxes < n.naxes; /* of a row or column, a matrix */
             return node_map2(m, n.op, k ? n.args[0] : rest, k ? rest : n.args[1]);
         }
     if (n.op == OP_SELECT && is_fixed(at(m, n.args[0]))) {
@@ -332,18 +500,37 @@ static NodeId total_of(Total *t, NodeId id)
 static bool may_change(const Module *m, NodeId id)
 {
     const Node *sum = at(m, id);
-    if (sum->kind != N_REDUCE || sum->reduce != R_SUM)
+    int steps = 0;
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM || sum->nbound > MOST_AXES)
         return false;
     for (int i = 0; i < sum->nbound; i++)
-        if (sum->bound[i] >= IX_FIRST)
-            return false;
+        steps += sum->bound[i] < IX_FIRST;
+    if (steps == 0)
+        return false;
     const Node *value = at(m, sum->args[0]);
     bool plain = value->kind == N_MAP && value->op == OP_MUL;
     for (int k = 0; k < 2 && plain; k++)
         plain = is_read(at(m, value->args[k])) && !is_fixed(at(m, value->args[k]));
     if (plain)
         return false;
+    if (steps < sum->nbound)
+        return !has_terms_across(m, sum) && has_own_products(m, sum->args[0]);
     return has_product(m, sum->args[0], &(int){ MOST_NODES });
+}
+
+/* Of a sum over steps and places: that over these, behind the one over steps. */
+static NodeId total_of_both(Module *m, const Node *sum)
+{
+    IndexId steps[MOST_AXES], places[MOST_AXES];
+    Node over = *sum;
+    int n = 0, own = 0;
+    for (int i = 0; i < sum->nbound; i++)
+        *(sum->bound[i] < IX_FIRST ? &steps[n++] : &places[own++]) = sum->bound[i];
+    over.bound = steps;
+    over.nbound = n;
+    Total t = { m, &over, false, MOST_NODES };
+    NodeId all = total_of(&t, sum->args[0]);
+    return !t.found || t.left < 0 ? -1 : own ? node_reduce(m, R_SUM, all, places, own) : all;
 }
 
 /* A sum over axes of one element, as the axis of a gate's row in a stack is: the element. */
@@ -387,10 +574,9 @@ static NodeId hook_gradient(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     if (!may_change(m, rebuilt))
         return rebuilt;
     Node sum = *at(m, rebuilt);
-    Total t = { m, &sum, false, MOST_NODES };
     module_at(m, sum.span, sum.chain);
-    NodeId parts = total_of(&t, sum.args[0]);
-    return t.found && t.left > 0 ? parts : rebuilt;
+    NodeId parts = total_of_both(m, &sum);
+    return parts >= 0 ? parts : rebuilt;
 }
 
 void form_gradients(Module *m)

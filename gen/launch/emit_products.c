@@ -310,6 +310,7 @@ int emit_together(Print *e, int i)
         buf_f(&e->table, ", .threads = %d, .dependent = 1 },\n", PLACES_THREADS);
     }
     int buffer = emit_buffer_number(e, first->together - 1);
+    Direction d = e->pr == &e->p->program[BACKWARD] ? BACKWARD : FORWARD;
     Opened all = emit_open(e);
     for (; i + n < e->pr->groups.len && e->pr->groups.data[i + n].together == first->together; n++)
         emit_gemm(e, &e->pr->groups.data[i + n]);
@@ -317,6 +318,6 @@ int emit_together(Print *e, int i)
                intern_f(e->p->m->c,
                         ".kind = CELL_OP_PRODUCTS,\n      .u.products = { .together = %s, .kernel = %d, "
                         ".places = { %d, NULL },\n              .n_ops = ",
-                        emit_expr(e, form_goes_together(e->p)), emit_kernel_index(e, kernel), buffer));
+                        emit_expr(e, form_goes_together(e->p, d, &first->gemm)), emit_kernel_index(e, kernel), buffer));
     return i + n - 1;
 }

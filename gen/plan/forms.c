@@ -5,6 +5,9 @@
 #include "base/mutate.h"
 #include "emit/emit.h"
 
+/* SMALL_PARAM: numbers of one that products of 12 to 16 rows take as a batch. */
+enum { SMALL_PARAM = 4 << 20 };
+
 /* ---- plans ---- */
 
 static const Formula *has_memory(const Plan *p)
@@ -341,23 +344,45 @@ const Formula *form_ahead_rows(const Plan *p, const Fused *f)
     return formula(m, F_ADD, own, formula(m, F_MUL, form_ahead_lanes(p, f), fused));
 }
 
-static const Formula *rows_within(Module *m, int64_t least, int64_t most)
+static const Formula *within(Module *m, const Formula *x, int64_t least, int64_t most)
 {
-    const Formula *rows = formula_size(m, module_rows(m));
-    return formula_and(m, formula(m, F_LE, formula_const(m, least), rows),
-                       formula(m, F_LE, rows, formula_const(m, most)));
+    return formula_and(m, formula(m, F_LE, formula_const(m, least), x),
+                       formula(m, F_LE, x, formula_const(m, most)));
 }
 
-/* Where a batch was measured to be faster than products one by one, by sequences and steps of a call (one
- * H200, an LSTM of 4096 with its params apart, both directions): in 16 bits 1.76 times for one, 1.36 for 2 to
- * 16, 1.25 for 256, 1.01 for 2048; in f32 1.12 to 1.4 up to 8, 0.93 for 16, 0.99 for 32, 1.02 to 1.08 from 64
- * on; in f64 0.95 for one, 1.07 for 4 and 16, 0.89 for 64. */
-const Formula *form_goes_together(const Plan *p)
+static bool counts_rows(Module *m, const Poly *extent)
+{
+    return extent == module_rows(m) || extent == poly_dim(m, ATOM_B);
+}
+
+/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params are, are always
+ * faster as a batch; those of a step's values with a param are not from 12 to 16 rows where the param is large, and those
+ * of adjoints with it, of which each sums over a gate's rows, are not from 17 to 63. */
+static const Formula *goes_together_in_f32(const Plan *p, Direction d, const Gemm *g, const Formula *rows)
 {
     Module *m = p->m;
+    if (counts_rows(m, g->k))
+        return within(m, rows, 1, 256);
+    if (d == BACKWARD)
+        return formula(m, F_MAX, within(m, rows, 1, 16), within(m, rows, 64, 256));
+    const Poly *numbers = poly_mul(m, counts_rows(m, g->m) ? g->n : g->m, g->k);
+    const Formula *small = formula(m, F_LE, formula_size(m, numbers), formula_const(m, SMALL_PARAM));
+    const Formula *few = formula(m, F_MAX, within(m, rows, 1, 11), within(m, rows, 17, 256));
+    return formula(m, F_MAX, few, formula_and(m, within(m, rows, 12, 16), small));
+}
+
+/* Where a batch was measured to be faster than products one by one, by the products' rows, which are sequences, or these
+ * and steps (one H200, an LSTM of 4096 with its params apart, both directions): in 16 bits 1.76 times for one, 1.36 for
+ * 2 to 16, 1.25 for 256, 1.01 for 2048; in f64 0.95 for one, 1.07 for 4 and 16, 0.89 for 64; in f32 1.12 to 1.4 up to 8,
+ * 1.02 to 1.08 from 64 on, and between by kinds (4 products of 1024, 2048, 4096: bench/results/h200-spelling-5.txt). */
+const Formula *form_goes_together(const Plan *p, Direction d, const Gemm *g)
+{
+    Module *m = p->m;
+    const Poly *rows = counts_rows(m, g->k) ? g->k : counts_rows(m, g->m) ? g->m : counts_rows(m, g->n) ? g->n : module_rows(m);
+    const Formula *x = formula_size(m, rows);
     if (p->dtype == DT_F64)
-        return rows_within(m, 2, 16);
+        return within(m, x, 2, 16);
     if (p->dtype == DT_F32)
-        return formula(m, F_MAX, rows_within(m, 1, 8), rows_within(m, 64, 256));
-    return rows_within(m, 1, 2048);
+        return goes_together_in_f32(p, d, g, x);
+    return within(m, x, 1, 2048);
 }

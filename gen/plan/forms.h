@@ -53,8 +53,8 @@ const Formula *form_row_is_odd(const Plan *p, const Group *g);
 const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g);
 const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x);
 
-/* Do the products of a set go as one batch (plan_together.c)? */
-const Formula *form_goes_together(const Plan *p);
+/* Do the products of a set go as one batch (plan_together.c)? g is the first one of these. */
+const Formula *form_goes_together(const Plan *p, Direction d, const Gemm *g);
 
 /* Does the product take its operands' codes (plan_codes.c); and, of a group of their copies, is any of
  * these read? NULL: always. */

@@ -20,7 +20,7 @@
  * slots of a step of which two are joined, in a block of its own, and where registers are left.
  * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once,
  * of any number up to ODD_STEPS. SPREAD_BLOCKS: for a state that one would hold. FEW_ELEMENTS: of a state
- * that one thread may have. */
+ * that one thread may have. MOST_TURNED: vectors of which either side is tried. */
 enum {
     MOST_ARRAYS = 48,
     MOST_BLOCKS = 8,
@@ -32,7 +32,8 @@ enum {
     FEW_STEPS = 12,
     ODD_STEPS = 5,
     SPREAD_BLOCKS = 4,
-    FEW_ELEMENTS = 64
+    FEW_ELEMENTS = 64,
+    MOST_TURNED = 3
 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
@@ -232,9 +233,17 @@ static bool is_tanh(const Module *m, NodeId next)
     return n->kind == N_MAP && n->op == OP_TANH;
 }
 
+/* Of the vectors among the states, the k-th: rows or columns of matrix states? As long as both, it may be either. */
+static Role side_of_vector(const Tile *t, int64_t n, int k)
+{
+    bool rows = n != t->cols || (t->rows == t->cols && t->w->trial->along_rows >> k & 1);
+    return rows ? ROLE_ROW : ROLE_COL;
+}
+
 static void add_states(Tile *t)
 {
     Module *m = t->m;
+    int vectors = 0;
     for (TensorId k = 0; k < m->tensors.len; k++) {
         const Tensor *x = &m->tensors.data[k];
         if (x->kind != T_STATE || m->roots.data[k].next < 0)
@@ -245,7 +254,7 @@ static void add_states(Tile *t)
             s.role[1] = ROLE_COL;
         } else if (s.rank == 1) {
             int64_t n = x->axes[t->npar]->value;
-            s.role[0] = n == t->cols ? ROLE_COL : ROLE_ROW;
+            s.role[0] = side_of_vector(t, n, vectors++);
             if (n != t->cols && n != t->rows)
                 tile_refuse_at(t, x->span, "state `%s` is as long as no side of the matrix states", x->name);
         }
@@ -907,6 +916,39 @@ static bool takes_shifted(Tile *t, const Request *request, Trial *trial)
     return takes;
 }
 
+static int count_vectors(const Tile *t)
+{
+    int n = 0;
+    for (int k = 0; k < t->states.len; k++)
+        n += t->states.data[k].rank == 1;
+    return n;
+}
+
+/* Where matrices are as long as wide, only the step says which of their axes a vector goes along: the first choice
+ * without which the walk would be refused is taken. */
+static const Reason *any_side_refuses(Tile *t, const Request *request, Trial *trial)
+{
+    Module *m = t->m;
+    trial->along_rows = 0;
+    Trial first = *trial;
+    const Reason *why = any_walk_refuses(m, request, trial);
+    int vectors = why && t->rows == t->cols ? count_vectors(t) : 0;
+    unsigned choices = vectors && vectors <= MOST_TURNED ? 1u << vectors : 1;
+    for (unsigned k = 1; why && k < choices; k++) {
+        Trial turned = first;
+        turned.along_rows = k;
+        if (!any_walk_refuses(m, request, &turned))
+            return *trial = turned, NULL;
+    }
+    for (unsigned k = 0; why && k < choices; k++) {
+        Trial turned = first;
+        turned.along_rows = k;
+        if (takes_shifted(t, request, &turned))
+            return *trial = turned, NULL;
+    }
+    return why;
+}
+
 /* A sum of matrices over a parallel axis is none of the walk's. */
 static void split(const Tile *t)
 {
@@ -931,9 +973,7 @@ const Reason *tile_refuses(Module *m, const Request *request, Trial *trial)
         refuse_arrays(t);
     if (t->refused)
         return t->refused;
-    Trial first = *trial;
-    const Reason *why = any_walk_refuses(m, request, trial);
-    return why && takes_shifted(t, request, &first) ? (*trial = first, NULL) : why;
+    return any_side_refuses(t, request, trial);
 }
 
 int tile_interval(Module *m, const Request *request, const Trial *trial)
