@@ -162,6 +162,49 @@ for term in 'sum[j] R[i,j] * h[n,j]' 'sum[j] h[n,j] * R[i,j]'; do
 $(sed 's/^/    /' "$work/diff")"
 done
 
+# Params transformed, by a definition or in the sum: what sequences and steps add up of a param's gradient is a product,
+# and what is done to the matrix is done once a call. No kernel goes over the matrix for each sequence and step.
+transformed() { # TERM, DEFINITION
+    cat <<END
+cell transformed {
+    dim D, H;
+    input x[D];
+    param W[H, D] ~ xavier, R[H, H] ~ orthogonal, Q[H, H] ~ xavier, g[H] ~ normal(1);
+    state h[H];
+    output y[H];
+    $2
+    h'[i] = tanh(sum[d] W[i,d] * x[d] + $1);
+    y[i] = h'[i];
+}
+END
+}
+while read -r matrix; do
+    transformed 'sum[j] V[i,j] * h[j]' "V[i:H, j:H] = $matrix;" >"$work/named.cell"
+    transformed "sum[j] $matrix * h[j]" '' >"$work/inside.cell"
+    for cell in named inside; do
+        for dtype in f32 bf16; do
+            "$cellc" explain "$work/$cell.cell" --all --dtype $dtype >"$work/$cell" 2>/dev/null
+            [[ $(grep -c 'one kernel walks' "$work/$cell") -ge 2 ]] &&
+                ! awk '/^ +line +value/ { table = 0 } /: operations/ { table = 1 }
+                       table && ($3 == "row" || $3 == "column") && /\*H\*H/ && !/ once /' "$work/$cell" | grep .
+            result $? "$matrix, $cell: in $dtype, a kernel goes over the matrix for each sequence and step"
+        done
+    done
+done <<'END'
+g[i] * R[i,j] / sqrt(sum[k] R[i,k]^2)
+g[i] * R[i,j]
+R[i,j] / (sum[k] abs(R[i,k]))
+R[i,j] * rsqrt((mean[k] R[k,j]^2) + 1e-6)
+R[i,j] / sqrt(sum[k,l] R[k,l]^2)
+(R[i,j] - (mean[k] R[i,k])) * g[i]
+softmax[j] R[i,j]
+tanh(R[i,j]) * g[j]
+R[i,j] / max(1, g[i])
+R[i,j] * Q[i,j]
+(sum[k] R[i,k] * Q[k,j])
+(sum[k] R[i,k] * R[j,k])
+END
+
 # Products of several states that are added up: in whatever order a step makes their next values, one kernel walks
 # the steps, and a step has the same operations.
 states() { # DEFINITIONS
