@@ -1,9 +1,12 @@
-/* param_gradients.c: sums over batch and time of a param's gradient, where the param is no operand of a product by
- * itself. In comes a module behind differentiate; out goes the same one in which such a sum is made of sums of
- * products of two step vectors, which a GEMM computes: factors and conditions that are the same in every step
- * stand behind them, and what a condition leaves of an index is a matrix of its own. So of `sum[j] (W[i,j] -
- * W[j,i]) * h[j]` one product gives both parts of the gradient, and of `sum[k] W[i,k] * (k < D ? x[k] : h[k-D])`
- * two give its columns. Other sums stay as they are. */
+/* param_gradients.c: sums over batch and time of a param's gradient, where the param is no operand of a
+ * product by itself. In comes a module behind differentiate; out goes the same one in which such a sum is
+ * made of sums of products of two step vectors, which a GEMM computes: factors and conditions that are the
+ * same in every step stand behind them, and what a condition leaves of an index is a matrix of its own. So
+ * of `sum[j] (W[i,j] - W[j,i]) * h[j]` one product gives both parts of the gradient, and of `sum[k] W[i,k]
+ * * (k < D ? x[k] : h[k-D])` two give its columns. What a matrix goes through before it is multiplied, a
+ * quotient by a norm or a softmax, has an adjoint that is linear in the matrix's: sums over places and
+ * guards (`d == 0 ? 0 : d / n`) stand behind the sum over the steps too, and are computed once. Other sums
+ * stay as they are. */
 #include "conditions.h"
 #include "factors.h"
 #include "ir.h"
@@ -68,8 +71,8 @@ static bool span_matrix(const Node *a, const Node *b)
     return own[0] && own[1];
 }
 
-/* Two vectors of the step, and factors that are the same in every step: the sum is a product of two matrices, and the
- * factors stand behind it. -1: it is something else. */
+/* Two vectors of the step, and factors that are the same in every step: the sum is a product of two
+ * matrices, and the factors stand behind it. -1: it is something else. */
 static NodeId total_of_product(Total *t, NodeId id)
 {
     Module *m = t->m;
@@ -204,15 +207,16 @@ static NodeId sum_over_places(Module *m, NodeId terms, const Node *sum)
     return branch_taken(m, node_subst(m, value, sum->bound, &place, 1));
 }
 
-/* Of `d == 0 ? 0 : x`, where x is d times factors that are the same in every step: d. So the adjoint of a quotient is
- * written, and of a function whose slope may be infinite. -1: it is something else. */
+/* Of `d == 0 ? 0 : x`, where x is d times factors that are the same in every step: d. So the adjoint of a
+ * quotient is written, and of a function whose slope may be infinite. -1: it is something else. */
 static NodeId guarded_adjoint(const Module *m, NodeId id)
 {
     const Node *n = at(m, id);
     if (n->kind != N_MAP || n->op != OP_SELECT)
         return -1;
     const Node *cond = at(m, n->args[0]), *none = at(m, n->args[1]);
-    if (cond->kind != N_MAP || cond->op != OP_EQ || is_fixed(cond) || none->kind != N_CONST || none->value != 0)
+    if (cond->kind != N_MAP || cond->op != OP_EQ || is_fixed(cond) || none->kind != N_CONST ||
+        none->value != 0)
         return -1;
     const Node *zero = at(m, cond->args[1]);
     const Factors f = factors_of(m, n->args[2], false);
@@ -236,7 +240,8 @@ static NodeId expression_read(const Module *m, const Node *n)
     return n->kind == N_VIEW ? at(m, n->args[0])->args[0] : n->args[0];
 }
 
-/* What stands in a matrix of each step: products of two step vectors, and whether these have an axis in common. */
+/* What stands in a matrix of each step: products of two step vectors, and whether these have an axis in
+ * common. */
 typedef struct Terms {
     int left;                     /* nodes that may still be looked at */
     int products;
@@ -277,8 +282,8 @@ static NodeId moving_factor(const Module *m, const Factors *f)
     return moving;
 }
 
-/* Is a matrix of each step made of products of two step vectors and of vectors alone? Then summed over the steps first,
- * as products, it is read once. Makes no nodes. */
+/* Is a matrix of each step made of products of two step vectors and of vectors alone? Then summed over the
+ * steps first, as products, it is read once. Makes no nodes. */
 static bool of_products(const Module *m, NodeId id, Terms *t)
 {
     const Node *n = at(m, id);
@@ -318,8 +323,8 @@ static bool has_products(const Module *m, NodeId id)
     return of_products(m, id, &t) && t.products > 0;
 }
 
-/* May it be summed over places behind the steps? Where two vectors share an axis, that is one of heads: then there would
- * be a matrix for each. */
+/* May it be summed over places behind the steps? Where two vectors share an axis, that is one of heads:
+ * then there would be a matrix for each. */
 static bool has_own_products(const Module *m, NodeId id)
 {
     Terms t = { .left = MOST_NODES };
@@ -333,7 +338,8 @@ static bool is_linear_in_products(const Module *m, NodeId id)
     return (sum || guarded_adjoint(m, id) >= 0) && has_products(m, id);
 }
 
-/* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no nodes. */
+/* Is there a product of two step vectors in the sum of a value, as total_of would take it apart? Makes no
+ * nodes. */
 static bool has_product(const Module *m, NodeId id, int *left)
 {
     const Node *n = at(m, id);
@@ -362,7 +368,8 @@ static bool has_product(const Module *m, NodeId id, int *left)
         const Node *v = at(m, f.all.data[i].value);
         if (is_fixed(v))
             continue;
-        while (v->kind == N_MAP && v->op == OP_SELECT && guarded_adjoint(m, node_of(m, v)) < 0) /* the guard of a read */
+        /* the guard of a read */
+        while (v->kind == N_MAP && v->op == OP_SELECT && guarded_adjoint(m, node_of(m, v)) < 0)
             v = at(m, v->args[1]);
         if (count < 2)
             moving[count] = v;
@@ -381,8 +388,8 @@ static NodeId range_of(const Total *t, NodeId cond, NodeId array, const IxExpr *
     return branch_taken(t->m, node_select(t->m, cond, node_view(t->m, array, map, n), node_const(t->m, 0)));
 }
 
-/* What a condition leaves of an index is an index of its own, so that the sum is a matrix by itself, which lies in its
- * place of the gradient. -1: the condition is no range, or the sum no product. */
+/* What a condition leaves of an index is an index of its own, so that the sum is a matrix by itself, which
+ * lies in its place of the gradient. -1: the condition is no range, or the sum no product. */
 static NodeId total_of_range(Total *t, NodeId cond, NodeId value)
 {
     Module *m = t->m;
@@ -437,7 +444,8 @@ static NodeId total_of_linear(Total *t, NodeId id)
     return node_select(m, node_map2(m, OP_EQ, all, none), none, value);
 }
 
-/* The sum of a value: of its terms, of what its fixed factors and conditions leave, of an array's expression. */
+/* The sum of a value: of its terms, of what its fixed factors and conditions leave, of an array's
+ * expression. */
 static NodeId total_of(Total *t, NodeId id)
 {
     Module *m = t->m;

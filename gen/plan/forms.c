@@ -355,9 +355,10 @@ static bool counts_rows(Module *m, const Poly *extent)
     return extent == module_rows(m) || extent == poly_dim(m, ATOM_B);
 }
 
-/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params are, are always
- * faster as a batch; those of a step's values with a param are not from 12 to 16 rows where the param is large, and those
- * of adjoints with it, of which each sums over a gate's rows, are not from 17 to 63. */
+/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params
+ * are, are always faster as a batch; those of a step's values with a param are not from 12 to 16 rows
+ * where the param is large, and those of adjoints with it, of which each sums over a gate's rows, are not
+ * from 17 to 63. */
 static const Formula *goes_together_in_f32(const Plan *p, Direction d, const Gemm *g, const Formula *rows)
 {
     Module *m = p->m;
@@ -371,14 +372,18 @@ static const Formula *goes_together_in_f32(const Plan *p, Direction d, const Gem
     return formula(m, F_MAX, few, formula_and(m, within(m, rows, 12, 16), small));
 }
 
-/* Where a batch was measured to be faster than products one by one, by the products' rows, which are sequences, or these
- * and steps (one H200, an LSTM of 4096 with its params apart, both directions): in 16 bits 1.76 times for one, 1.36 for
- * 2 to 16, 1.25 for 256, 1.01 for 2048; in f64 0.95 for one, 1.07 for 4 and 16, 0.89 for 64; in f32 1.12 to 1.4 up to 8,
- * 1.02 to 1.08 from 64 on, and between by kinds (4 products of 1024, 2048, 4096: bench/results/h200-spelling-5.txt). */
+/* Where a batch was measured to be faster than products one by one, by the products' rows, which are
+ * sequences, or these and steps (one H200, an LSTM of 4096 with its params apart, both directions): in 16
+ * bits 1.76 times for one, 1.36 for 2 to 16, 1.25 for 256, 1.01 for 2048; in f64 0.95 for one, 1.07 for 4
+ * and 16, 0.89 for 64; in f32 1.12 to 1.4 up to 8, 1.02 to 1.08 from 64 on, and between by kinds (4
+ * products of 1024, 2048, 4096: bench/results/h200-spelling-5.txt). */
 const Formula *form_goes_together(const Plan *p, Direction d, const Gemm *g)
 {
     Module *m = p->m;
-    const Poly *rows = counts_rows(m, g->k) ? g->k : counts_rows(m, g->m) ? g->m : counts_rows(m, g->n) ? g->n : module_rows(m);
+    const Poly *rows = counts_rows(m, g->k)   ? g->k
+                       : counts_rows(m, g->m) ? g->m
+                       : counts_rows(m, g->n) ? g->n
+                                              : module_rows(m);
     const Formula *x = formula_size(m, rows);
     if (p->dtype == DT_F64)
         return within(m, x, 2, 16);

@@ -1,8 +1,9 @@
-/* plan_together.c: products that go together. In come the groups of a plan for calls of few steps, with the
- * params apart; out go sets of neighbours among its products, of which none reads what another one gives,
- * each with a buffer for where their matrices are. The runtime takes those of a set that have equal sizes
- * as one batch. In f32, where it depends on what products are whether that is faster, sums over sequences and steps are
- * a set of their own. Guaranteed: a set has 2 to CELL_MAX_TOGETHER products, one behind the other. */
+/* plan_together.c: products that go together. In come the groups of a plan for calls of few steps, with
+ * the params apart; out go sets of neighbours among its products, of which none reads what another one
+ * gives, each with a buffer for where their matrices are. The runtime takes those of a set that have equal
+ * sizes as one batch. In f32, where it depends on what products are whether that is faster, sums over
+ * sequences and steps are a set of their own. Guaranteed: a set has 2 to CELL_MAX_TOGETHER products, one
+ * behind the other. */
 #include "plan_pass.h"
 
 enum { POINTERS = 3, POINTER_WORDS = 2 };

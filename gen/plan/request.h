@@ -38,8 +38,8 @@ typedef struct Trial {
     int cluster;                  /* blocks that share a state under tile; 0: not known yet */
     int interval;                 /* of such a cluster, the steps between checkpoints at most; 0: as many as have room */
     int fewer;                    /* steps between checkpoints at most, so that block_memory is kept; 0: likewise */
-    unsigned along_rows;          /* bit k: the k-th vector among the states of tile has the rows of matrices as
-                                   * long as wide, not their columns */
+    unsigned along_rows;          /* bit k: the k-th vector among the states goes along the rows of square
+                                   * matrices under tile, not along their columns */
 } Trial;
 
 /* The request of a compilation: for any calls, on the GPUs that have most. */

@@ -233,7 +233,8 @@ static bool is_tanh(const Module *m, NodeId next)
     return n->kind == N_MAP && n->op == OP_TANH;
 }
 
-/* Of the vectors among the states, the k-th: rows or columns of matrix states? As long as both, it may be either. */
+/* Of the vectors among the states, the k-th: does it go along rows or columns of matrix states? As long as
+ * both, it may be either. */
 static Role side_of_vector(const Tile *t, int64_t n, int k)
 {
     bool rows = n != t->cols || (t->rows == t->cols && t->w->trial->along_rows >> k & 1);
@@ -924,8 +925,8 @@ static int count_vectors(const Tile *t)
     return n;
 }
 
-/* Where matrices are as long as wide, only the step says which of their axes a vector goes along: the first choice
- * without which the walk would be refused is taken. */
+/* Where matrices are as long as wide, only the step says which of their axes a vector goes along: the first
+ * choice by which the walk is not refused is taken. */
 static const Reason *any_side_refuses(Tile *t, const Request *request, Trial *trial)
 {
     Module *m = t->m;
