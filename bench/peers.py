@@ -106,9 +106,8 @@ def linear_attention():
     def row(name, form, op, inputs, **options):
         try:
             both(f"{name} (flash-linear-attention, {form})", lambda: op(*inputs, **options)[0], inputs)
-        except Exception as refused:  # by its version of Triton, or on this GPU
-            reason = str(refused).split("\n")[0]
-            print(json.dumps({"workload": f"{name} (flash-linear-attention, {form})", "refused": reason}), flush=True)
+        except Exception as refused:
+            print(json.dumps(refusal(f"{name} (flash-linear-attention, {form})", refused)), flush=True)
 
     for name, batch, steps in (("hgrn_2048", 8, 2048), ("hgrn_2048_long", 2, 8192)):
         x, f = torch.randn(2, batch, steps, 2048)
@@ -123,52 +122,60 @@ def linear_attention():
     row("gated_delta_16x64", "chunked", chunk_gated_delta_rule, given[:3] + [leaf(torch.log(0.9 + 0.1 * decay)), given[3]], scale=1.0)
 
 
-def chunks():
-    """flash-linear-attention's chunk kernels at the sizes of chunk_workloads.txt: the recurrences alone, of keys that were
-    normalised and gates whose logarithms were taken before. Gates and strengths are f32 where its documentation has them so."""
-    try:
-        from fla.ops.delta_rule import chunk_delta_rule
-        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-        from fla.ops.gla import chunk_gla
-        from fla.ops.kda import chunk_kda
-        from fla.ops.linear_attn import chunk_linear_attn
-        from fla.ops.rwkv7 import chunk_rwkv7
-        from fla.ops.simple_gla import chunk_simple_gla
-    except ImportError as missing:
-        print(f"peers: flash-linear-attention's rows are left out: {missing} (pip install fla-core)", file=sys.stderr)
-        return
+def refusal(name, refused):
+    """By its version of Triton, or on this GPU."""
+    return {"workload": name, "refused": str(refused).split("\n")[0]}
+
+
+def chunk_rows():
+    """What chunks() times: name, the op, its inputs and options, one at a time. ImportError where flash-linear-attention is not
+    installed. Gates and strengths are f32 where its documentation has them so."""
+    from fla.ops.delta_rule import chunk_delta_rule
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+    from fla.ops.gla import chunk_gla
+    from fla.ops.kda import chunk_kda
+    from fla.ops.linear_attn import chunk_linear_attn
+    from fla.ops.rwkv7 import chunk_rwkv7
+    from fla.ops.simple_gla import chunk_simple_gla
 
     def leaf(x, dtype=torch.bfloat16):
         return x.to(device="cuda", dtype=dtype).requires_grad_()
 
-    def row(name, op, inputs, **options):
-        try:
-            both(f"{name} (flash-linear-attention, chunked)", lambda: op(*inputs, **options)[0], inputs)
-        except Exception as refused:  # by its version of Triton, or on this GPU
-            reason = str(refused).split("\n")[0]
-            print(json.dumps({"workload": f"{name} (flash-linear-attention, chunked)", "refused": reason}), flush=True)
-
     for width, batch, steps, heads, tail in ((64, 8, 2048, 16, ""), (128, 2, 8192, 16, ""), (128, 1, 32768, 8, "_b1")):
         shape = (batch, steps, heads)
-        q, k, v, gate = torch.randn(4, *shape, width)
+        q, k, v, gate = torch.randn(4, *shape, width, device="cuda")
         k = torch.nn.functional.normalize(k, dim=-1)
-        strength, decay = torch.rand(2, *shape)
+        strength, decay = torch.rand(2, *shape, device="cuda")
         q, k, v, strength = leaf(q), leaf(k), leaf(v), leaf(strength)
         number = leaf(torch.log(0.9 + 0.1 * decay), torch.float32)
         by_key = leaf(torch.nn.functional.logsigmoid(gate) / 16, torch.float32)
         name = f"{width}{tail}"
-        row(f"delta_{name}", chunk_delta_rule, [q, k, v, strength], scale=1.0)
-        row(f"gated_delta_{name}", chunk_gated_delta_rule, [q, k, v, number, strength], scale=1.0)
+        yield f"delta_{name}", chunk_delta_rule, [q, k, v, strength], {"scale": 1.0}
+        yield f"gated_delta_{name}", chunk_gated_delta_rule, [q, k, v, number, strength], {"scale": 1.0}
         if tail:
             continue
-        row(f"linear_attention_{name}", chunk_linear_attn, [q, k, v], scale=1.0, normalize=False)
-        row(f"retnet_{name}", chunk_simple_gla, [q, k, v, number], scale=1.0)
-        row(f"gla_{name}", chunk_gla, [q, k, v, by_key], scale=1.0)
-        row(f"kda_{name}", chunk_kda, [q, k, v, by_key, strength], scale=1.0)
-        rate = leaf(torch.rand(*shape, width))
+        yield f"linear_attention_{name}", chunk_linear_attn, [q, k, v], {"scale": 1.0, "normalize": False}
+        yield f"retnet_{name}", chunk_simple_gla, [q, k, v, number], {"scale": 1.0}
+        yield f"gla_{name}", chunk_gla, [q, k, v, by_key], {"scale": 1.0}
+        yield f"kda_{name}", chunk_kda, [q, k, v, by_key, strength], {"scale": 1.0}
+        rate = leaf(torch.rand(*shape, width, device="cuda"))
         removed = leaf(-k.detach().float())
         added = leaf(k.detach().float() * rate.detach().float())
-        row(f"rwkv7_{name}", chunk_rwkv7, [q, by_key, k, v, removed, added])
+        yield f"rwkv7_{name}", chunk_rwkv7, [q, by_key, k, v, removed, added], {}
+
+
+def chunks():
+    """flash-linear-attention's chunk kernels at the sizes of chunk_workloads.txt: the recurrences alone, of keys that were
+    normalised and gates whose logarithms were taken before."""
+    try:
+        for name, op, inputs, options in chunk_rows():
+            name = f"{name} (flash-linear-attention, chunked)"
+            try:
+                both(name, lambda: op(*inputs, **options)[0], inputs)
+            except Exception as refused:
+                print(json.dumps(refusal(name, refused)), flush=True)
+    except ImportError as missing:
+        print(f"peers: flash-linear-attention's rows are left out: {missing} (pip install fla-core)", file=sys.stderr)
 
 
 def main():
