@@ -296,14 +296,22 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
     return copy;
 }
 
-/* Arguments lie in the storage type already; a state and every intermediate is rounded for the tensor cores
- * when the type says so. A state that a product reads is copied in any type: the product wants the states
+/* What a walk gives to the step, or, of T_DOUT, back to it. */
+static bool is_of_walk(const Module *m, const Tensor *t)
+{
+    return t->kind == T_DOUT ? m->tensors.data[t->of].chunk : t->kind == T_INPUT && t->chunk;
+}
+
+/* Arguments lie in the storage type already; a state, what walks give and every intermediate is rounded for the
+ * tensor cores when the type says so. A state that a product reads is copied in any type: the product wants the states
  * before each step side by side. So is the adjoint of an initial state. */
 static bool wants_copy(const Plan *p, const Read *r)
 {
     if (!r->is_tensor)
         return narrow(plan_operand_type(p));
-    return needs_copy(p, r) || (p->m->tensors.data[r->id].kind == T_DNEXT && narrow(plan_operand_type(p)));
+    const Tensor *t = &p->m->tensors.data[r->id];
+    bool wide = t->kind == T_DNEXT || (is_of_walk(p->m, t) && t->dtype == p->compute);
+    return needs_copy(p, r) || (wide && narrow(plan_operand_type(p)));
 }
 
 /* A tensor that the spec stores in another type than --dtype: what meets it in a product is not rounded, and where
