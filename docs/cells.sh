@@ -109,8 +109,8 @@ echo
 echo "## In chunks of steps"
 echo
 echo "The states of these could be walked many steps at a time, as products ([chunk](../gen/schedule/chunk/README.md),"
-echo "*chunk*); \`--schedule chunk\` does so for those that no other state feeds back into and that have no decay per"
-echo "value. Of mLSTM's m, which no form of products takes, a thread for each head walks the steps before."
+echo "*chunk*); \`--schedule chunk\` does so for all but those with a decay per value. Of mLSTM's"
+echo "m, which no form of products takes, a thread for each head walks the steps before."
 echo "Settings are the spec as it is, or one option with another value, or two."
 echo "\`cellc explain\` says it of any cell, and of the others which term forbids it."
 echo

@@ -18,7 +18,7 @@ $part chunk_facts
  *   text  corrected     is an addition corrected by what the state has already?
  *   text  known         a bit for each addition: has it a value of its own?
  *   text  before        a bit for each read: is it of the state before the step?
- *   text  decay         0: none, 1: a number of a step, 2: one of each key
+ *   text  decay         0: none, 1: a number of a step, 2: one of each key, 3: a matrix of two states
  *   text  together      additions of a chunk that go as one product
  *   text  stages        chunks on their way
  *   text  rest_keys     of the last kernel backward: keys of a turn

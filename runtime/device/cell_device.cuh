@@ -164,6 +164,7 @@ template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits,
 #include "cell_device_chunk_back_warps.cuh"
 #include "cell_device_chunk_segments.cuh"
 #include "cell_device_chunk_rest.cuh"
+#include "cell_device_chunk_coupled.cuh"
 #include "cell_device_attention.cuh"
 #include "cell_device_attention_tile.cuh"
 #include "cell_device_attention_ring.cuh"

@@ -21,6 +21,13 @@
 // In: a struct M of facts, and pointers with strides in cell_chunk. Guaranteed: any K <= M::keys and V, any
 // number of steps; nothing is read outside of an operand's rows, keys and values; no atomics, one order of
 // sums. Gates may be 0 or negative: windows are products of gates.
+//
+// Two states S_0 and S_1 that feed one another are one of twice as many keys: element k of state i is key
+// 2 k + i of S, and so it is of c, w and q. Then a is a matrix of 2 x 2 numbers a row,
+//
+//     S_i <- sum_j a_ij S_j + sum_n c_ni d_n'
+//
+// and windows are products of matrices (cell_device_chunk_coupled.cuh).
 #ifndef CELL_DEVICE_CHUNK_CUH
 #define CELL_DEVICE_CHUNK_CUH
 
@@ -41,7 +48,7 @@
 //     rest_values      values that rest takes at a time: a multiple of 16
 //     rest_threads     of its blocks: 128, or 256 or 512 where rows are 64
 //     stages           chunks that a walk has in shared memory at a time, where Real is float: 1 to 3
-//     decay            0: none, 1: a number, 2: a number per key
+//     decay            0: none, 1: a number, 2: a number per key, 3: a matrix of two states
 //     together         rows of one update: 1, 2, 4, 8 or 16. What they add with a w, and reads before them, are
 //                      of S in front of the first of them; the gates of the others are 1
 
@@ -75,12 +82,31 @@ struct cell_chunk_addition {
     cell_chunk_vector column, known, weight; // c, z, w; what M says to be absent is not looked at
 };
 
-// Where the elements of a state stand: (k * key + v * value). `at` may be null: zeros, or not stored.
+// Where the elements of a state stand: (k * key + v * value). `at` may be null: zeros, or not stored. Where
+// `paired`, S_0 of two states stands so, and S_1 at `other`.
 struct cell_chunk_state {
     void *at;
     int64_t key, value;
-    bool real;
+    bool real, paired;
+    void *other;
 };
+
+// An element of a state: its memory, or null, and its number there.
+struct cell_chunk_spot {
+    void *at;
+    int64_t element;
+};
+template <class M>
+__device__ __forceinline__ cell_chunk_spot cell_chunk_spot_of(const cell_chunk_state &s, int64_t k, int64_t v)
+{
+    const bool paired = M::decay == 3 && s.paired;
+    return {paired && k % 2 ? s.other : s.at, (paired ? k / 2 : k) * s.key + v * s.value};
+}
+template <class M>
+__device__ __forceinline__ bool cell_chunk_there(const cell_chunk_state &s)
+{
+    return s.at || (M::decay == 3 && s.other);
+}
 
 struct cell_chunk_result {
     void *at; // null: not stored
@@ -90,7 +116,7 @@ struct cell_chunk_result {
 
 // One head of one sequence. Pointers stand at row 0, key 0 and value 0.
 template <class M> struct cell_chunk {
-    cell_rows decay; // a number: element 0
+    cell_rows decay; // a number: element 0; of two states a_ij: element 2 i + j
     cell_chunk_addition addition[M::additions];
     cell_chunk_vector read[M::reads];
     cell_chunk_result result[M::reads]; // o, for walk
@@ -167,19 +193,19 @@ template <class M> __host__ __device__ constexpr bool cell_chunk_clears(const ce
 //     A_rn     [rows][rows]    each read and write
 //     L_n      [rows][rows]    each write, where corrected
 //     X        [rows][keys]    where corrected
-//     W        [rows][keys]    where corrected, decay 2
-//     Q_r      [rows][keys]    each read, decay 2
-//     E_n      [rows][keys]    each write, decay 2
+//     W        [rows][keys]    where corrected, decay 2 and 3
+//     Q_r      [rows][keys]    each read, decay 2 and 3
+//     E_n      [rows][keys]    each write, decay 2 and 3
 //     numbers  [rows]          decay 0 and 1: of W (where corrected), Q_r, E_n, whose rows are these times
 //                              w, q_r, c_n
-//     D        [keys]          decay 1 (one number, the first) and 2
+//     D        [keys]          decay 1 (one number, the first), 2 and 3 (four numbers, the first)
 //
-// With u = corrected, p = additions - u, r = reads, by_key = decay == 2:
+// With u = corrected, p = additions - u, r = reads, by_key = decay >= 2:
 //     bytes = sizeof(Part) (rows² (u r + p r + u p) + rows keys (u + by_key (u + r + p)))
 //           + sizeof(Real) ((by_key ? 0 : rows (u + r + p)) + (decay ? keys : 0)), up to a multiple of 128.
 template <class M> struct cell_chunk_record {
     static constexpr int corrections = M::corrected, writes = M::additions - corrections;
-    static constexpr bool by_key = M::decay == 2;
+    static constexpr bool by_key = M::decay >= 2; // rows of keys with their windows
     static constexpr int square = M::rows * M::rows * (int)sizeof(typename M::Part);
     static constexpr int wide = M::rows * M::keys * (int)sizeof(typename M::Part);
     static constexpr int numbers = M::rows * (int)sizeof(typename M::Real);
@@ -228,6 +254,29 @@ __device__ __forceinline__ typename M::Real cell_row_number_load(const cell_row_
         return (R)x.times;
     return (R)x.times * (x.real ? ((const R *)x.at)[t * x.row]
                                 : cell_load<R>((const typename M::Store *)x.at + t * x.row));
+}
+
+// An element of a state, 0 where there is none; and where it goes.
+template <class M>
+__device__ __forceinline__ typename M::Real cell_chunk_state_load(const cell_chunk_state &s, int64_t k, int64_t v)
+{
+    typedef typename M::Real R;
+    const cell_chunk_spot p = cell_chunk_spot_of<M>(s, k, v);
+    if (!p.at)
+        return 0;
+    return s.real ? ((const R *)p.at)[p.element] : cell_load<R>((const typename M::Store *)p.at + p.element);
+}
+template <class M>
+__device__ __forceinline__ void cell_chunk_state_store(const cell_chunk_state &s, int64_t k, int64_t v,
+                                                       typename M::Real value)
+{
+    const cell_chunk_spot p = cell_chunk_spot_of<M>(s, k, v);
+    if (!p.at)
+        return;
+    if (s.real)
+        ((typename M::Real *)p.at)[p.element] = value;
+    else
+        cell_store((typename M::Store *)p.at + p.element, value);
 }
 
 // Rows of one chunk: those from `first` on, of which `valid` are the sequence's.

@@ -30,7 +30,7 @@ template <class M> struct cell_chunk_backward {
                        // `rest` writes and reads it
     // The vectors of weight and column[0] may be one place, not by key: it is given the sum of both.
     cell_chunk_gradient column[M::additions], known[M::additions], weight, read[M::reads];
-    cell_chunk_result decay; // of a number: element 0
+    cell_chunk_result decay; // of a number: element 0; of two states a_ij: element 2 i + j
 };
 
 // What is in no chunk with rows of the sequence.
@@ -51,16 +51,10 @@ template <class M> __device__ __forceinline__ void cell_chunk_put(const cell_chu
 
 // An element of a state's gradient.
 template <class M>
-__device__ __forceinline__ void cell_chunk_leave(const cell_chunk_state &to, int64_t at, typename M::Real v, bool adds)
+__device__ __forceinline__ void cell_chunk_leave(const cell_chunk_state &to, int64_t k, int64_t v,
+                                                 typename M::Real value, bool adds)
 {
-    typedef typename M::Real R;
-    if (to.real) {
-        R *const p = (R *)to.at + at;
-        *p = adds ? *p + v : v;
-    } else {
-        typename M::Store *const p = (typename M::Store *)to.at + at;
-        cell_store(p, adds ? cell_load<R>(p) + v : v);
-    }
+    cell_chunk_state_store<M>(to, k, v, adds ? cell_chunk_state_load<M>(to, k, v) + value : value);
 }
 
 // to[i, j] = from(i, j), of Rows x Columns.
@@ -164,8 +158,14 @@ template <class M> struct cell_chunk_back_plain {
 
     __device__ void decay()
     {
-        if constexpr (M::decay != 0)
-            sum.each([&](int k, int, R &v) { v *= ((const R *)(from + record::d))[record::by_key ? k : 0]; });
+        const R *const d = (const R *)(from + record::d);
+        if constexpr (M::decay == 3) // D', of dS_C as it was put down
+            sum.each([&](int k, int v, R &s) {
+                s = d[k % 2] * cell_load<R>(state.place(k / 2 * 2, v)) +
+                    d[2 + k % 2] * cell_load<R>(state.place(k / 2 * 2 + 1, v));
+            });
+        else if constexpr (M::decay != 0)
+            sum.each([&](int k, int, R &v) { v *= d[record::by_key ? k : 0]; });
     }
 
     __device__ void step(int64_t chunk)
@@ -207,21 +207,17 @@ template <class M> struct cell_chunk_back_plain {
         if (x.alone)
             sum.each([&](int k, int v, R &s) { s = k == first + v ? 1 : 0; });
         const cell_chunk_state &end = g.last, &start = g.first;
-        if (end.at)
+        if (cell_chunk_there<M>(end))
             sum.each([&](int k, int v, R &s) {
-                const int64_t at = k * end.key + (first + v) * end.value;
                 if (k < x.keys && first + v < x.values)
-                    s = end.real ? ((const R *)end.at)[at]
-                                 : cell_load<R>((const typename M::Store *)end.at + at);
+                    s = cell_chunk_state_load<M>(end, k, first + v);
             });
         for (int64_t chunk = cell_chunk_last(x); chunk-- > x.begin;)
             step(chunk);
-        if (start.at)
+        if (cell_chunk_there<M>(start))
             sum.each([&](int k, int v, R &s) {
-                const int64_t at = k * start.key + (first + v) * start.value;
-                if (k >= x.keys || first + v >= x.values)
-                    return;
-                cell_chunk_leave<M>(start, at, s, g.adds);
+                if (k < x.keys && first + v < x.values)
+                    cell_chunk_leave<M>(start, k, first + v, s, g.adds);
             });
     }
 };

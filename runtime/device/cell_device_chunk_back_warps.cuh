@@ -170,7 +170,7 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
         A corrections[u ? C / depth : 1] = {};
         if constexpr (u != 0)
             correct(chunk, corrections);
-        this->decay();
+        this->template decay<true>();
         CELL_UNROLL
         for (int s = 0; s < C / depth; s++) {
             if constexpr (u != 0)
@@ -194,9 +194,9 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
         for (int j = 0; j < K / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i), at = k * to.key + v * to.value;
+                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
                 if (k < g.of.keys && v < g.of.values)
-                    cell_chunk_leave<M>(to, at, state[j][i], g.adds);
+                    cell_chunk_leave<M>(to, k, v, state[j][i], g.adds);
             }
         }
     }
@@ -231,7 +231,7 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
             stage = stage + 1 < M::stages ? stage + 1 : 0;
         }
         cell_cp_async_wait<0>();
-        if (works && g.first.at)
+        if (works && cell_chunk_there<M>(g.first))
             leave();
     }
 };

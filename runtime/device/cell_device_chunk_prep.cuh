@@ -19,7 +19,11 @@
 #ifndef CELL_DEVICE_CHUNK_PREP_CUH
 #define CELL_DEVICE_CHUNK_PREP_CUH
 
-enum { CELL_CHUNK_SLAB = 16 }; // keys that are in shared memory at a time
+enum { CELL_CHUNK_SLAB = 16 }; // keys that are in shared memory at a time; of two states up to 64
+template <class M> __host__ __device__ constexpr int cell_chunk_prep_slab()
+{
+    return M::decay != 3 ? CELL_CHUNK_SLAB : M::keys % 64 == 0 ? 64 : M::keys % 32 == 0 ? 32 : 16;
+}
 
 // Windows of Width gates in a row: 1, or those of a slab of keys.
 template <class M, int Width> struct cell_chunk_windows {
@@ -109,7 +113,7 @@ template <class M> struct cell_chunk_plain_prep {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef cell_chunk_record<M> record;
-    static constexpr int C = M::rows, pitch = C + 1, slab = CELL_CHUNK_SLAB, slab_pitch = slab + 1;
+    static constexpr int C = M::rows, pitch = C + 1, slab = cell_chunk_prep_slab<M>(), slab_pitch = slab + 1;
     static constexpr bool by_key = M::decay == 2;
     typedef cell_chunk_windows<M, by_key ? slab : 1> windows;
     static constexpr int resident = 1; // blocks that a multiprocessor is to hold
@@ -131,6 +135,11 @@ template <class M> struct cell_chunk_plain_prep {
     __device__ __forceinline__ cell_chunk_plain_prep(const cell_chunk<M> &of, int64_t chunk)
         : x(of), rows(cell_chunk_rows_of(of, chunk)), to(of.records + chunk * record::bytes)
     {
+        carve();
+    }
+    // The memory behind.
+    __device__ __forceinline__ unsigned char *carve()
+    {
         auto cursor = cell_shared();
         inverse = cell_carve<R>(cursor, C * pitch);
         score = cell_carve<R>(cursor, C * pitch);
@@ -140,6 +149,7 @@ template <class M> struct cell_chunk_plain_prep {
         right_number = cell_carve<R>(cursor, C);
         if constexpr (M::decay != 0)
             window.carve(cursor);
+        return cursor;
     }
 
     __device__ __forceinline__ Part *matrix(int at) const { return (Part *)(to + at); }
@@ -407,12 +417,18 @@ template <class M> struct cell_chunk_plain_prep {
     }
 };
 
-template <class M, bool Plain = sizeof(typename M::Real) == 8>
-struct cell_chunk_prep : cell_chunk_plain_prep<M> {
+template <class M> struct cell_chunk_coupled_prep;
+
+// 0: on tensor cores, 1: here, 2: of two states
+template <class M, int Kind = M::decay == 3 ? 2 : sizeof(typename M::Real) == 8> struct cell_chunk_prep;
+template <class M> struct cell_chunk_prep<M, 0> : cell_chunk_scores<M> {
+    using cell_chunk_scores<M>::cell_chunk_scores;
+};
+template <class M> struct cell_chunk_prep<M, 1> : cell_chunk_plain_prep<M> {
     using cell_chunk_plain_prep<M>::cell_chunk_plain_prep;
 };
-template <class M> struct cell_chunk_prep<M, false> : cell_chunk_scores<M> {
-    using cell_chunk_scores<M>::cell_chunk_scores;
+template <class M> struct cell_chunk_prep<M, 2> : cell_chunk_coupled_prep<M> {
+    using cell_chunk_coupled_prep<M>::cell_chunk_coupled_prep;
 };
 
 // Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence;

@@ -153,7 +153,7 @@ __device__ __attribute__((noinline)) void cell_chunk_clear(cell_chunk_result to,
 // Rows of keys from k0 on where a row has a gate for each.
 template <class M> struct cell_chunk_slab;
 
-template <class M> struct cell_chunk_rester {
+template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
     typedef typename M::Real R;
     typedef typename M::Part Part;
     typedef typename M::Store Store;
@@ -1611,6 +1611,11 @@ template <class M> struct cell_chunk_rester {
 };
 
 #include "cell_device_chunk_slab.cuh"
+
+template <class M> struct cell_chunk_coupled_rester;
+template <class M> struct cell_chunk_rester<M, true> : cell_chunk_coupled_rester<M> {
+    using cell_chunk_coupled_rester<M>::cell_chunk_coupled_rester;
+};
 
 // Grid: a block of cell_chunk_rester<M>::threads for each chunk of each head of each sequence;
 // cell_chunk_rester<M>::smem() bytes.

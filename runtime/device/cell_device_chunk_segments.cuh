@@ -43,7 +43,7 @@ template <class M>
 __device__ __forceinline__ cell_chunk_state cell_chunk_between(typename M::Real *p, int64_t i, int64_t keys,
                                                                int64_t values)
 {
-    return { p + i * keys * values, values, 1, true };
+    return { p + i * keys * values, values, 1, true, false, nullptr };
 }
 
 // A segment's walk without o and saved states; block: of values, or behind them of A's columns.
@@ -57,7 +57,7 @@ __device__ void cell_chunk_pass(cell_chunk<M> x, int64_t i, int64_t n, int64_t b
     for (int r = 0; r < M::reads; r++)
         x.result[r].at = nullptr;
     x.saved = nullptr;
-    x.from.at = nullptr;
+    x.from = {};
     x.alone = block >= blocks;
     x.to = cell_chunk_between<M>(x.alone ? factors : sums, i, x.keys, x.alone ? x.keys : x.values);
     x.values = x.alone ? x.keys : x.values;
@@ -71,7 +71,7 @@ __device__ void cell_chunk_pass_back(cell_chunk_backward<M> g, int64_t i, int64_
     const int64_t blocks = (x.values + M::values - 1) / M::values;
     cell_chunk_cut(x, i, n);
     g.ends = g.corrections = nullptr;
-    g.last.at = nullptr;
+    g.last = {};
     g.adds = false;
     x.alone = block >= blocks;
     g.first = cell_chunk_between<M>(x.alone ? factors : sums, i, x.keys, x.alone ? x.keys : x.values);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void cell_chunk_begin(cell_chunk<M> &x, int64_t i, in
     cell_chunk_cut(x, i, n);
     x.from = cell_chunk_between<M>(states, i, x.keys, x.values);
     if (i < n - 1)
-        x.to.at = nullptr;
+        x.to = {};
 }
 template <class M>
 __device__ __forceinline__ void cell_chunk_begin_back(cell_chunk_backward<M> &g, int64_t i, int64_t n,
@@ -100,7 +100,7 @@ __device__ __forceinline__ void cell_chunk_begin_back(cell_chunk_backward<M> &g,
     cell_chunk_cut(g.of, i, n);
     g.last = cell_chunk_between<M>(states, i, g.of.keys, g.of.values);
     if (i > 0)
-        g.first.at = nullptr;
+        g.first = {};
 }
 
 // The states in front of all segments, of a block of CELL_CHUNK_JOINED values from `first` on, in place of
@@ -131,36 +131,62 @@ template <class M> struct cell_chunk_joiner {
     __device__ void load(const cell_chunk_state &s)
     {
         for (int n = cell_thread(); n < M::keys * V; n += threads) {
-            const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
-            R value = 0;
-            if (s.at && k < x.keys && v < x.values)
-                value = s.real ? ((const R *)s.at)[at] : cell_load<R>((const typename M::Store *)s.at + at);
-            state[n] = value;
+            const int64_t k = n / V, v = first + n % V;
+            state[n] = k < x.keys && v < x.values ? cell_chunk_state_load<M>(s, k, v) : (R)0;
         }
     }
 
-    // The product of a segment's decays.
+    // The product of a segment's decays; of two states a matrix, which is made by one thread.
     __device__ void multiply_decays(int64_t i, int64_t n)
     {
         const int64_t chunks = cell_chunk_count(x.steps, M::rows), begin = chunks * i / n,
                       all = cell_chunk_count(x.length, M::rows),
                       end = chunks * (i + 1) / n < all ? chunks * (i + 1) / n : all;
-        for (int k = cell_thread(); k < M::keys; k += threads) {
-            R run = 1;
-            if constexpr (M::decay != 0)
-                for (int64_t c = begin; c < end; c++)
-                    run *= ((const R *)(x.records + c * cell_chunk_record<M>::bytes +
-                                        cell_chunk_record<M>::d))[M::decay == 2 ? k : 0];
-            decay[k] = run;
+        auto of = [&](int64_t c) {
+            return (const R *)(x.records + c * cell_chunk_record<M>::bytes + cell_chunk_record<M>::d);
+        };
+        if constexpr (M::decay == 3) {
+            R run[4] = {1, 0, 0, 1};
+            for (int64_t c = begin; cell_thread() == 0 && c < end; c++) {
+                const R *const d = of(c);
+                const R next[4] = {d[0] * run[0] + d[1] * run[2], d[0] * run[1] + d[1] * run[3],
+                                   d[2] * run[0] + d[3] * run[2], d[2] * run[1] + d[3] * run[3]};
+                for (int k = 0; k < 4; k++)
+                    run[k] = next[k];
+            }
+            for (int k = 0; cell_thread() == 0 && k < 4; k++)
+                decay[k] = run[k];
+        } else {
+            for (int k = cell_thread(); k < M::keys; k += threads) {
+                R run = 1;
+                if constexpr (M::decay != 0)
+                    for (int64_t c = begin; c < end; c++)
+                        run *= of(c)[M::decay == 2 ? k : 0];
+                decay[k] = run;
+            }
         }
         cell_barrier();
     }
 
+    // An element of A state, or backwards of A' state, where A is what multiply_decays has made.
+    template <bool Back> __device__ __forceinline__ R decayed(int job) const
+    {
+        const int k = job / V;
+        if constexpr (M::decay == 3) {
+            const int i = k % 2, first = job - i * V;
+            return decay[Back ? i : i * 2] * state[first] + decay[Back ? i + 2 : i * 2 + 1] * state[first + V];
+        } else {
+            return (R)decay[k] * (R)state[job];
+        }
+    }
+
     // state = A state + B of the segment, in whose place it has stood before.
-    __device__ void step(int64_t i, int64_t n, R *sums, const R *factors)
+    template <bool Back> __device__ void step(int64_t i, int64_t n, R *sums, const R *factors)
     {
         const cell_chunk_state to = cell_chunk_between<M>(sums, i, x.keys, x.values);
+        static_assert(threads % V == 0, "a thread's elements are of one value");
         R sum[each];
+        const R *row[each]; // of A, one for each element
         if constexpr (M::corrected == 0)
             multiply_decays(i, n);
         CELL_UNROLL
@@ -168,19 +194,21 @@ template <class M> struct cell_chunk_joiner {
             const int job = cell_thread() + e * threads, k = job / V;
             const int64_t v = first + job % V;
             sum[e] = 0;
+            row[e] = factors + i * x.keys * x.keys;
             if (k >= x.keys || v >= x.values)
                 continue;
             R *const at = (R *)to.at + k * to.key + v;
             sum[e] = *at;
             *at = state[job];
-            if constexpr (M::corrected == 0) {
-                sum[e] += (R)decay[k] * (R)state[job];
-            } else {
-                const R *const row = factors + (i * x.keys + k) * x.keys;
-                CELL_UNROLL_BY(8)
-                for (int j = 0; j < (int)x.keys; j++)
-                    sum[e] += row[j] * (R)state[j * V + job % V];
-            }
+            row[e] += k * x.keys;
+            if constexpr (M::corrected == 0)
+                sum[e] += decayed<Back>(job);
+        }
+        CELL_UNROLL_BY(8)
+        for (int j = 0; j < (M::corrected ? (int)x.keys : 0); j++) {
+            CELL_UNROLL
+            for (int e = 0; e < each; e++)
+                sum[e] += row[e][j] * (R)state[j * V + cell_thread() % V];
         }
         cell_barrier();
         CELL_UNROLL
@@ -206,7 +234,7 @@ __device__ void cell_chunk_join(const cell_chunk<M> &x, int64_t n, int64_t block
     join.load(x.from);
     cell_barrier();
     for (int64_t i = 0; i < n; i++)
-        join.step(i, n, sums, factors);
+        join.template step<false>(i, n, sums, factors);
 }
 template <class M>
 __device__ void cell_chunk_join_back(const cell_chunk_backward<M> &g, int64_t n, int64_t block,
@@ -216,7 +244,7 @@ __device__ void cell_chunk_join_back(const cell_chunk_backward<M> &g, int64_t n,
     join.load(g.last);
     cell_barrier();
     for (int64_t i = n - 1; i >= 0; i--)
-        join.step(i, n, sums, factors);
+        join.template step<true>(i, n, sums, factors);
 }
 
 #endif

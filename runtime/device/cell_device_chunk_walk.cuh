@@ -63,10 +63,10 @@ template <class M> struct cell_chunk_plain {
     {
         const cell_chunk_state &s = x.from;
         for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
-            const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
+            const int64_t k = n / V, v = first + n % V;
             R value = x.alone && k == v ? 1 : 0;
-            if (s.at && k < x.keys && v < x.values)
-                value = s.real ? ((const R *)s.at)[at] : cell_load<R>((const typename M::Store *)s.at + at);
+            if (cell_chunk_there<M>(s) && k < x.keys && v < x.values)
+                value = cell_chunk_state_load<M>(s, k, v);
             state[n] = value;
         }
     }
@@ -74,16 +74,12 @@ template <class M> struct cell_chunk_plain {
     __device__ void store_state()
     {
         const cell_chunk_state &s = x.to;
-        if (!s.at)
+        if (!cell_chunk_there<M>(s))
             return;
         for (int n = cell_thread(); n < M::keys * V; n += CELL_CHUNK_THREADS) {
-            const int64_t k = n / V, v = first + n % V, at = k * s.key + v * s.value;
-            if (k >= x.keys || v >= x.values)
-                continue;
-            if (s.real)
-                ((R *)s.at)[at] = state[n];
-            else
-                cell_store((typename M::Store *)s.at + at, (R)state[n]);
+            const int64_t k = n / V, v = first + n % V;
+            if (k < x.keys && v < x.values)
+                cell_chunk_state_store<M>(s, k, v, state[n]);
         }
     }
 
@@ -172,6 +168,22 @@ template <class M> struct cell_chunk_plain {
             put(x.result[r], rows.first + n / V, first + n % V, 0);
     }
 
+    // += D S_0 of the patch's elements: nothing else of S_0 is read, and keys of two states are neighbours.
+    template <class Patch> __device__ __forceinline__ void keep(Patch &patch) const
+    {
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++) {
+                const int k = patch.row(i), v = patch.column(j);
+                R kept = state[k * V + v];
+                if constexpr (M::decay == 3)
+                    kept = number(record::d, k % 2 * 2) * state[k / 2 * 2 * V + v] +
+                           number(record::d, k % 2 * 2 + 1) * state[(k / 2 * 2 + 1) * V + v];
+                else if constexpr (M::decay != 0)
+                    kept *= number(record::d, record::by_key ? k : 0);
+                patch.sum[i][j] += kept;
+            }
+    }
+
     // S_C = D S_0 + X' R + sum E_n' z_n
     __device__ void update()
     {
@@ -188,12 +200,8 @@ template <class M> struct cell_chunk_plain {
                                wide(record::e(n), x.addition[n].column.vector, s, k);
                     },
                     [&](int s, int v) -> R { return known[n][s * V + v]; });
-            patch.store([&](int k, int v, R sum) {
-                R whole = 1;
-                if constexpr (M::decay != 0)
-                    whole = number(record::d, record::by_key ? k : 0);
-                state[k * V + v] = whole * state[k * V + v] + sum;
-            });
+            keep(patch);
+            patch.store([&](int k, int v, R sum) { state[k * V + v] = sum; });
         });
     }
 

@@ -78,11 +78,10 @@ template <class M> struct cell_chunk_warps {
         for (int j = 0; j < K / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i), at = k * s.key + v * s.value;
+                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
                 state[j][i] = x.alone && k == v ? 1 : 0;
-                if (s.at && k < x.keys && v < x.values)
-                    state[j][i] =
-                        s.real ? ((const float *)s.at)[at] : cell_load<float>((const Store *)s.at + at);
+                if (cell_chunk_there<M>(s) && k < x.keys && v < x.values)
+                    state[j][i] = cell_chunk_state_load<M>(s, k, v);
             }
         }
     }
@@ -94,13 +93,9 @@ template <class M> struct cell_chunk_warps {
         for (int j = 0; j < K / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i), at = k * s.key + v * s.value;
-                if (!s.at || k >= x.keys || v >= x.values)
-                    continue;
-                if (s.real)
-                    ((float *)s.at)[at] = state[j][i];
-                else
-                    cell_store((Store *)s.at + at, state[j][i]);
+                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
+                if (k < x.keys && v < x.values)
+                    cell_chunk_state_store<M>(s, k, v, state[j][i]);
             }
         }
     }
@@ -229,18 +224,33 @@ template <class M> struct cell_chunk_warps {
         }
     }
 
-    __device__ __forceinline__ void decay()
+    // By D; Back: by D', which differs where two states feed one another. A lane has both of a key.
+    template <bool Back = false> __device__ __forceinline__ void decay()
     {
-        CELL_UNROLL
-        for (int j = 0; j < (M::decay != 0 ? K / 8 : 0); j++) {
-            float by[2];
-            if constexpr (record::by_key)
-                cell_load_vec<2>(by, number + (at_number(record::d) + j * 8 + pair()));
-            else
-                by[0] = by[1] = number[at_number(record::d)];
+        if constexpr (M::decay == 3) {
+            float d[4];
+            cell_load_vec<4>(d, number + at_number(record::d));
             CELL_UNROLL
-            for (int i = 0; i < 4; i++)
-                state[j][i] *= by[i % 2];
+            for (int j = 0; j < K / 8; j++) {
+                CELL_UNROLL
+                for (int i = 0; i < 4; i += 2) {
+                    const float s[2] = {state[j][i], state[j][i + 1]};
+                    state[j][i] = d[0] * s[0] + d[Back ? 2 : 1] * s[1];
+                    state[j][i + 1] = d[Back ? 1 : 2] * s[0] + d[3] * s[1];
+                }
+            }
+        } else {
+            CELL_UNROLL
+            for (int j = 0; j < (M::decay != 0 ? K / 8 : 0); j++) {
+                float by[2];
+                if constexpr (record::by_key)
+                    cell_load_vec<2>(by, number + (at_number(record::d) + j * 8 + pair()));
+                else
+                    by[0] = by[1] = number[at_number(record::d)];
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    state[j][i] *= by[i % 2];
+            }
         }
     }
 };

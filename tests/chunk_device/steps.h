@@ -10,13 +10,17 @@
 //
 // Several steps may be one update: then the S of w, and of reads before, is that in front of the first of them.
 //
+// Of two states that feed one another, S_i has the keys 2 k + i, and a step
+//
+//     S_i <- sum_j a_ij S_j + sum_n c_ni d_n'
+//
 // Each vector is a number times a vector. Rows behind a sequence's length do nothing, and their reads are 0.
 #ifndef CHUNK_DEVICE_STEPS_H
 #define CHUNK_DEVICE_STEPS_H
 
 #include "../emulator/judge.h"
 
-enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY };
+enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY, DECAY_OF_TWO };
 
 struct Member {
     int keys, values, additions, reads;
@@ -38,7 +42,7 @@ static inline int vector_q(int r) { return 2 * MOST_ADDITIONS + 1 + r; }
 
 struct Operands {
     Numbers vector[VECTORS], number[VECTORS];
-    Numbers decay; // one, or one per key
+    Numbers decay; // one, or one per key, or a_ij at 2 i + j
     Numbers state; // b, h, key, value: in front of the first step; or its cotangent
 };
 
@@ -69,7 +73,7 @@ static inline int vector_extent(const Member &m, int i)
 }
 static inline int decay_extent(const Member &m)
 {
-    return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.keys;
+    return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.decay == DECAY_OF_TWO ? 4 : m.keys;
 }
 
 // One head of one sequence.
@@ -123,6 +127,11 @@ class Walk
                : m.decay == DECAY_NUMBER ? x.decay[row(t)]
                                          : x.decay[row(t) * (size_t)m.keys + (size_t)k];
     }
+    // The key's state in a_ij, and the other state's same key.
+    double coupling(int t, int to, int from) const
+    {
+        return x.decay[row(t) * 4 + (size_t)(to % 2 * 2 + from % 2)];
+    }
     size_t lead(int t) const { return (size_t)(t - t % m.together); }
     double &at(Numbers &s, int k, int v) const { return s[(size_t)(k * m.values + v)]; }
 
@@ -151,7 +160,9 @@ public:
                 }
             }
             additions.push_back(d);
-            for (int k = 0; k < m.keys; k++)
+            if (m.decay == DECAY_OF_TWO)
+                couple(t, false, s);
+            for (int k = 0; k < m.keys && m.decay != DECAY_OF_TWO; k++)
                 for (int v = 0; v < m.values; v++)
                     at(s, k, v) *= decay(t, k);
             for (int i = 0; i < m.additions; i++) {
@@ -188,10 +199,14 @@ public:
         for (int t = n.length(b) - 1; t >= 0; t--) {
             read_back(from, to, t, false, g);
             Numbers before = g;
-            for (int k = 0; k < m.keys; k++)
+            if (m.decay == DECAY_OF_TWO) {
+                couple(t, true, before);
+                couple_back(t, g, to);
+            }
+            for (int k = 0; k < m.keys && m.decay != DECAY_OF_TWO; k++)
                 for (int v = 0; v < m.values; v++)
                     at(before, k, v) *= decay(t, k);
-            for (int k = 0; k < m.keys && m.decay != NO_DECAY; k++) {
+            for (int k = 0; k < m.keys && m.decay != NO_DECAY && m.decay != DECAY_OF_TWO; k++) {
                 double sum = 0;
                 for (int v = 0; v < m.values; v++)
                     sum += at(g, k, v) * at(states[(size_t)t], k, v);
@@ -237,6 +252,27 @@ public:
     }
 
 private:
+    // s becomes a s, or a' s.
+    void couple(int t, bool across, Numbers &s) const
+    {
+        for (int k = 0; k < m.keys; k += 2)
+            for (int v = 0; v < m.values; v++) {
+                const double had[2] = {at(s, k, v), at(s, k + 1, v)};
+                for (int i = 0; i < 2; i++) {
+                    at(s, k + i, v) = 0;
+                    for (int j = 0; j < 2; j++)
+                        at(s, k + i, v) += (across ? coupling(t, j, i) : coupling(t, i, j)) * had[j];
+                }
+            }
+    }
+    void couple_back(int t, Numbers &g, Operands &to)
+    {
+        for (int k = 0; k < m.keys; k++)
+            for (int j = 0; j < 2; j++)
+                for (int v = 0; v < m.values; v++)
+                    to.decay[row(t) * 4 + (size_t)(k % 2 * 2 + j)] +=
+                        at(g, k, v) * at(states[(size_t)t], k / 2 * 2 + j, v);
+    }
     void read_back(const Results &from, Operands &to, int t, bool before, Numbers &g)
     {
         Numbers &s = states[before ? lead(t) : (size_t)(t + 1)];

@@ -108,6 +108,22 @@ chunks f64 delta --reverse
 chunks bf16 mlstm
 chunks f64 deltaproduct --lengths --dim M=3
 TYPES=f64 instance trellis chunk:rows=16 "2,2 1,18" --dim D=7 --dim K=4
+# Two states that feed one another; the last one with several blocks of values, and more keys than rest takes at
+# a time.
+coupled() { # types, spec, options...
+    local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2
+    shift 2
+    [[ -z $full ]] || some="f32 bf16 f16 f64"
+    TYPES=$some instance "$spec" chunk:rows=16 "$sizes" "$@"
+}
+coupled "f64 bf16" titans --dim N=5
+coupled f32 titans --dim N=6 --lengths --set read=before
+coupled f16 titans --dim N=4 --reverse
+coupled f64 titans --dim N=6 --packed
+coupled "f64 f16" dgd --dim N=5 --dim V=7 --set momentum=ema
+TYPES="f32 bf16" SUFFIX=_segments instance titans chunk:rows=16 "1,1,3 1,515,2" --dim N=6
+TYPES="f32 f16" instance titans chunk "1,1,1 1,70,2 gpu:2,197,40" --dim N=70
+TYPES=bf16 SUFFIX=_few instance titans auto "1,1,1 3,3,2 gpu:2,2047,5 gpu:2,2048,5 gpu:3,2048,5"
 # Packed sequences: a chunk ends where its sequence does, and some have none.
 packed_chunks() { # types, spec, options...
     local some=$1 spec=$2

@@ -127,6 +127,9 @@ last-column      specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 outer-part       specs/e88.cell --schedule tile --dim N=64 --dim V=64 | 1,3,3,1
 first-update     specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
 straight-update  specs/deltaproduct.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 --reverse | 1,5,2
+other-column     specs/titans.cell --schedule chunk:rows=16 --dim N=3 | 1,5,2
+turned-matrix    specs/titans.cell --schedule chunk:rows=16 --dim N=3 | 1,5,2
+one-state        specs/titans.cell --schedule chunk:rows=16 --dim N=3 | 1,5,2
 lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2
 every-row        tests/constructs/two_corrections.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 lost-factor      specs/gla.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1

@@ -129,6 +129,8 @@ static int least_steps(const Plan *p)
     const ChunkCut *c = chunk_cuts(m)->data;
     if (!p->request->unasked)
         return CHUNK_STEPS_LEAST;
+    if (c->other >= 0 && !p->request->in_memory)
+        return CHUNK_PAYS_STEPS_COUPLED;
     bool small =
         c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
     int half = module_starts(m) < 0 ? 0 : chunk_walks(&p->program[FORWARD])->data->size->rows / 2;
@@ -137,13 +139,14 @@ static int least_steps(const Plan *p)
     return (small ? CHUNK_PAYS_STEPS_OTHER_SMALL : CHUNK_PAYS_STEPS_OTHER) + half;
 }
 
-/* Where chunks compute in wide types, a walk on chip that fills the GPU is as fast. */
+/* Where chunks compute in wide types, or without tensor cores, a walk on chip that fills the GPU is as fast. */
 static const Formula *few_enough(const Plan *p, const Formula *takes)
 {
-    if (!p->request->unasked || p->request->in_memory || p->dtype == DT_BF16)
+    const ChunkCut *c = chunk_cuts(p->m)->data;
+    if (!p->request->unasked || p->request->in_memory || (p->dtype == DT_BF16 && c->other < 0))
         return takes;
-    const Formula *heads = all_heads(p, chunk_cuts(p->m)->data);
-    return formula_and(p->m, takes, formula(p->m, F_LE, heads, formula_const(p->m, CHUNK_BLOCKS)));
+    int most = c->other >= 0 ? CHUNK_PAYS_HEADS_COUPLED : CHUNK_BLOCKS;
+    return formula_and(p->m, takes, formula(p->m, F_LE, all_heads(p, c), formula_const(p->m, most)));
 }
 
 /* Of several steps, and as many keys as there is a kernel for. */

@@ -170,7 +170,8 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s)
                          .corrections = corrections,
                          .writes = c->added.len - corrections,
                          .decays = c->decay >= 0,
-                         .by_key = c->by_key };
+                         .by_key = c->by_key || c->other >= 0,
+                         .coupled = c->other >= 0 };
 }
 
 static int64_t most_smem(const Plan *p, const ChunkCut *c, const ChunkSize *s)
@@ -199,6 +200,21 @@ static int equal_part(int all, int most)
     return part;
 }
 
+/* Of two states rest has no tensor cores, takes a slab of keys at a time, and as many values as leave room for
+ * two blocks. */
+static void choose_coupled_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
+{
+    int values = c->n_values->is_const ? (int)((c->n_values->value + 15) / 16 * 16) : 64;
+    s->rest_keys = 16;
+    s->rest_threads = CHUNK_THREADS;
+    int v = values < 64 ? values : 64;
+    for (s->rest_values = v; v > 16; s->rest_values = v = v > 32 ? 32 : 16) {
+        ChunkFacts f = chunk_facts(p, c, s);
+        if (chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && chunk_resident(&f, CHUNK_REST) > 1)
+            return;
+    }
+}
+
 /* Blocks of rest for so many keys and values at a time: 256 threads where a multiprocessor holds two of
  * them, or with `one` set 512, which fill it by themselves. In double a thread needs the registers of two.
  * */
@@ -218,6 +234,10 @@ static bool rest_fits(const Plan *p, const ChunkCut *c, ChunkSize *s, int keys, 
  * by 32 1.79). */
 static void choose_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
 {
+    if (c->other >= 0) {
+        choose_coupled_rest(p, c, s, limit);
+        return;
+    }
     int values = c->n_values->is_const ? (int)((c->n_values->value + 15) / 16 * 16) : 64;
     for (int most = s->keys > values ? s->keys : values; most >= 16; most = most > 64 ? 64 : most / 2) {
         s->rest_values = values < most ? values : most;
@@ -235,8 +255,8 @@ static bool choose_blocks(const Plan *p, const ChunkCut *c, ChunkSize *s)
 {
     int64_t values = c->n_values->is_const ? c->n_values->value : 64;
     int64_t limit = memory_of_block(p->request);
-    int rows = p->request->hints.rows;
-    for (s->rows = rows ? rows : 64; s->rows >= (rows ? rows : 16); s->rows /= 2)
+    int rows = p->request->hints.rows, most = c->other >= 0 ? 32 : 64; /* windows of matrices are rows x rows */
+    for (s->rows = rows ? rows : most; s->rows >= (rows ? rows : 16); s->rows /= 2)
         for (s->values = values > 32 ? 64 : values > 16 ? 32 : 16; s->values >= 16; s->values /= 2)
             for (s->stages = STAGES; s->stages >= 1; s->stages--) {
                 choose_rest(p, c, s, limit);
@@ -479,9 +499,10 @@ static const Reason *refuses(Plan *p)
         const ChunkCut *c = &cuts->data[i];
         const char *name = m->tensors.data[c->state].name;
         ChunkSize s = { .keys = c->n_keys->is_const ? (int)((c->n_keys->value + 15) / 16 * 16) : 16 };
+        int states = c->other >= 0 ? 2 : 1;
         if (c->n_keys->is_const && c->n_keys->value > CHUNK_KEYS)
             return reason_at(m, m->tensors.data[c->state].span, "state `%s` has %d keys, and chunks take %d",
-                             name, (int)c->n_keys->value, CHUNK_KEYS);
+                             name, (int)c->n_keys->value / states, CHUNK_KEYS / states);
         if (c->added.len == 0)
             return reason_at(m, m->tensors.data[c->state].span, "nothing is added to state `%s`", name);
         if (c->reads.len == 0)
@@ -520,12 +541,12 @@ static const Reason *cut(Module *m)
 
 /* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of
  * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever
- * goes with it (mLSTM, DeltaProduct); in f32 and f16 one state with one update in a step and one read. In f64
- * nothing was measured. */
+ * goes with it (mLSTM, DeltaProduct), or two that feed one another; in f32 and f16 one state with one update in a
+ * step and one read. In f64 nothing was measured. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
-    bool simple = true, corrects_by_key = false;
+    bool simple = true, corrects_by_key = false, coupled = false;
     int64_t most = 0;
     for (int i = 0; i < cuts->len; i++) {
         const ChunkCut *c = &cuts->data[i];
@@ -536,11 +557,14 @@ static bool pays(const Module *m, int storage, bool in_memory)
         most = elements > most ? elements : most;
         simple &= c->updates == 1 && c->reads.len == 1;
         corrects_by_key |= c->by_key && c->corrected >= 0;
+        coupled |= c->other >= 0;
     }
     if (storage == DT_F64)
         return false;
     if (in_memory)
         return true;
+    if (coupled)
+        return storage == DT_BF16 && chunk_is_single(m) && most >= CHUNK_PAYS_COUPLED;
     if (storage != DT_BF16)
         return chunk_is_single(m) && most >= CHUNK_PAYS_WIDE;
     return most >= (!simple ? CHUNK_PAYS_WIDE : corrects_by_key ? CHUNK_PAYS_BY_KEY : CHUNK_PAYS_NARROW);

@@ -26,7 +26,10 @@ enum { CHUNK_STEPS_LEAST = 2 };
  * 1.7), 128 x 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for
  * each key and a correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7
  * times), were measured with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to
- * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. */
+ * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. Of two states that feed one another rest has
+ * no tensor cores: in bf16, 2 x 64 x 64, 8192 rows of one head take 2.5 times less than tile forward and 2.7
+ * times less both ways, 16384 rows of 8 heads 1.2 times less and 1.3 times more. So they take calls of few heads
+ * and as many steps as make tile slower than that, whose kernels all have work for each row. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
@@ -34,7 +37,10 @@ enum {
     CHUNK_PAYS_STEPS = 64, /* bf16, one state with one update a step and one read */
     CHUNK_PAYS_STEPS_SMALL = 128, /* and less than 64 x 128 */
     CHUNK_PAYS_STEPS_OTHER = 256,
-    CHUNK_PAYS_STEPS_OTHER_SMALL = 1024
+    CHUNK_PAYS_STEPS_OTHER_SMALL = 1024,
+    CHUNK_PAYS_COUPLED = 2 * 64 * 64, /* bf16, elements of two states of one another */
+    CHUNK_PAYS_STEPS_COUPLED = 2048,
+    CHUNK_PAYS_HEADS_COUPLED = 2
 };
 
 /* Kernels of a direction in their order. PASS, JOIN: of calls in segments. REST: backward only. */
@@ -83,7 +89,8 @@ typedef struct ChunkFacts {
     int real, part;
     int rows, keys, values, stages, rest_keys, rest_values, rest_threads;
     int reads, corrections, writes;       /* corrections: 0 or 1 */
-    bool decays, by_key;
+    bool decays, by_key; /* by_key: records have rows of keys with their windows */
+    bool coupled;        /* two states that feed one another */
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);

@@ -33,11 +33,27 @@ static int64_t prep_double(const ChunkFacts *f)
            (f->decays ? windows(f, f->by_key ? 16 : 1) : 0);
 }
 
+/* Windows of two states. */
+static int64_t matrices(const ChunkFacts *f)
+{
+    const int64_t C = f->rows;
+    return carve(4 * C, f->real) + carve(4 * C * C, f->real) + carve(4 * (C + 1), f->real);
+}
+
+static int64_t prep_coupled(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, slab = f->keys % 64 == 0 ? 64 : f->keys % 32 == 0 ? 32 : 16;
+    return 2 * carve(C * (C + 1), f->real) + 2 * carve(C * (slab + 1), f->real) + 2 * carve(C, f->real) +
+           windows(f, 1) + matrices(f);
+}
+
 static int64_t prep(const ChunkFacts *f)
 {
     const int64_t C = f->rows, K = f->keys, u = f->corrections, additions = f->writes + u,
                   readers = u + f->reads;
     const int64_t vectors = additions + readers, two = f->part == 2 ? 2 : 1;
+    if (f->coupled)
+        return prep_coupled(f);
     if (f->real == 8)
         return prep_double(f);
     const int64_t wide = C * pitch(f, K), squares = 2 * u * two * C * pitch(f, C);
@@ -98,12 +114,31 @@ static int64_t walk_back(const ChunkFacts *f)
            matrix(f, f->rows, staged);
 }
 
+/* Of a head, in shared memory: what the kernels' operands take. */
+static int64_t operands(const ChunkFacts *f)
+{
+    return 400 + 320 * (f->writes + f->corrections) + 192 * f->reads;
+}
+
+static int64_t rest_coupled(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, V = f->rest_values, slab = 32, wide = V > slab ? V : slab;
+    const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections,
+                  vectors = readers + additions;
+    int64_t reals = readers * additions * C * (C + 1) + vectors * C * (V + 1) + 2 * slab * (V + 1) +
+                    2 * vectors * C * (slab + 1) + C * (wide + 1) + 2 * (vectors + additions) * C + 4 * C * C +
+                    4 * (C + 1) + slab / 2 * 4;
+    return carve(operands(f), 1) + matrices(f) + carve(reals, f->real);
+}
+
 static int64_t rest(const ChunkFacts *f)
 {
+    if (f->coupled)
+        return rest_coupled(f);
     const int64_t C = f->rows, B = C / 16, threads = f->rest_threads, warps = threads / 32;
     const int64_t K = f->rest_keys, V = f->rest_values, line = K + 4;
     const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections;
-    const int64_t across = warps / (B < warps ? B : warps), operands = 368 + 320 * additions + 192 * f->reads;
+    const int64_t across = warps / (B < warps ? B : warps);
     int64_t parts = readers * additions * C * pitch(f, C) +
                     (readers + additions) * C * ((f->by_key ? 2 : 1) * pitch(f, K) + pitch(f, V)) +
                     2 * V * pitch(f, K);
@@ -114,7 +149,7 @@ static int64_t rest(const ChunkFacts *f)
     else if (f->decays)
         reals += 5 * C + B + 1 + 2 * C * 17 + B * B + C * (across + B) + (B + 1) * (B + 1);
     int64_t lines = 2 * (readers + additions) + 2 + f->corrections * (f->part == f->real ? 1 : 2);
-    return carve(operands, 1) + carve(lines, 24) + carve(parts, f->part) + carve(reals, f->real);
+    return carve(operands(f), 1) + carve(lines, 24) + carve(parts, f->part) + carve(reals, f->real);
 }
 
 static int64_t join(const ChunkFacts *f)
@@ -125,7 +160,7 @@ static int64_t join(const ChunkFacts *f)
 int chunk_resident(const ChunkFacts *f, ChunkKind kind)
 {
     if (kind == CHUNK_PREP)
-        return f->real == 4 && prep(f) <= 56 << 10 ? 4 : 1;
+        return f->real == 4 && !f->coupled && prep(f) <= 56 << 10 ? 4 : 1;
     return rest(f) <= 113 << 10 ? 2 : 1;
 }
 

@@ -248,16 +248,24 @@ static const char *of_head(Kernel *k, int buffer, const char *each)
     return k_text(k, "%s + %s * (%s)", p, own_chunks(k), each);
 }
 
-static void print_state(Kernel *k, const char *field, const char *p)
+/* Where the states lie of which `of` gives the pointers: one, or two. */
+static void print_state(Kernel *k, const char *field, RefKind kind,
+                        const char *(*of)(Kernel *, RefKind, int, Dtype))
 {
     Module *m = k->p->m;
     const ChunkCut *c = printing(k)->w->cut;
-    const char *head = k_times(k, "b", tensor_elements(m, c->state));
+    const TensorId states[] = { c->state, c->other };
+    const char *at[2] = { "nullptr", "nullptr" }, *head = k_times(k, "b", tensor_elements(m, c->state));
     for (int i = 0; i < c->nheads; i++)
         head = k_sum(k, head, k_times(k, k_text(k, "h%d", i), state_stride(k->p, c, c->heads[i])));
+    for (int i = 0; i < 2 && states[i] >= 0; i++) {
+        const char *p = of(k, kind, states[i], k->p->compute);
+        at[i] = k_text(k, "%s ? (void *)(%s + %s) : nullptr", p, p, head);
+    }
     const char *value = c->nvalues ? k_poly(k, state_stride(k->p, c, c->values[c->nvalues - 1])) : "0";
-    buf_line(k->out, "%s = { %s ? (void *)(%s + %s) : nullptr, %s, %s, true };", field, p, p, head,
-             k_poly(k, state_stride(k->p, c, c->key)), value);
+    const char *two = c->other >= 0 ? k_text(k, ", true, %s", at[mutate("one-state") ? 0 : 1]) : "";
+    buf_line(k->out, "%s = { %s, %s, %s, true%s };", field, at[0], k_poly(k, state_stride(k->p, c, c->key)),
+             value, two);
 }
 
 /* ---- kernels ---- */
@@ -315,7 +323,7 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
     f.corrected = c->corrected >= 0 ? "1" : "0";
     f.known = intern_f(p->m->c, "%u", known);
     f.before = intern_f(p->m->c, "%u", before);
-    f.decay = c->decay < 0 ? "0" : c->by_key ? "2" : "1";
+    f.decay = c->decay < 0 ? "0" : c->other >= 0 ? "3" : c->by_key ? "2" : "1";
     f.together = intern_f(p->m->c, "%d", c->together);
     f.same = same_numbers(p, w, s);
     chunk_facts_frame(out, &f);
@@ -356,8 +364,7 @@ static void print_operands(Kernel *k)
 static void print_first(Kernel *k)
 {
     RefKind from = k->p->own_ends ? REF_TENSOR : REF_INITIAL;
-    TensorId state = printing(k)->w->cut->state;
-    print_state(k, "x.from", k_pointer(k, from, state, k->p->compute));
+    print_state(k, "x.from", from, k_pointer);
 }
 
 static void print_walk(Kernel *k)
@@ -370,7 +377,7 @@ static void print_walk(Kernel *k)
                  to.real ? "true" : "false");
     }
     print_first(k);
-    print_state(k, "x.to", k_written(k, REF_FINAL, c->state, k->p->compute));
+    print_state(k, "x.to", REF_FINAL, k_written);
     const char *saved = k_written(k, REF_BUFFER, x->w->saved, chunk_part(k->p));
     buf_line(k->out, "x.saved = %s ? %s : nullptr;", saved, of_head(k, x->w->saved, "x.keys * x.values"));
 }
@@ -450,7 +457,7 @@ static void print_rest(Kernel *k)
 
 static void print_last(Kernel *k)
 {
-    print_state(k, "g.last", k_pointer(k, REF_DFINAL, printing(k)->w->cut->state, k->p->compute));
+    print_state(k, "g.last", REF_DFINAL, k_pointer);
 }
 
 static void print_cotangents(Kernel *k)
@@ -476,7 +483,6 @@ static void print_left(Kernel *k)
 static void print_backward_uses(Kernel *k)
 {
     const Printing *x = printing(k);
-    const ChunkCut *c = x->w->cut;
     if (x->kind == CHUNK_JOIN) {
         print_last(k);
         return;
@@ -490,7 +496,7 @@ static void print_backward_uses(Kernel *k)
         return;
     }
     print_last(k);
-    print_state(k, "g.first", k_written(k, k->p->own_ends ? REF_DINIT : REF_CARRY, c->state, k->p->compute));
+    print_state(k, "g.first", k->p->own_ends ? REF_DINIT : REF_CARRY, k_written);
     if (k->p->own_ends)
         buf_line(k->out, "g.adds = args.flags & CELL_KERNEL_ACCUMULATE;");
 }

@@ -14,7 +14,10 @@
 #include "rows.h"
 #include "terms.h"
 
-enum { MAX_ROW_AXES = MAX_STATE_AXES + 1 };
+enum { MAX_ROW_AXES = MAX_STATE_AXES + 2 };
+
+/* What a tensor of the walk varies over beside the row and the heads. */
+typedef enum { OF_HEADS = 0, OF_KEYS = 1, OF_VALUES = 2, OF_MATRIX = 4 } Over;
 
 typedef struct Cut {
     Module *m;
@@ -25,6 +28,7 @@ typedef struct Cut {
     const Reason *why;
     const bool *cuts; /* per tensor: a state that is cut */
     IndexId row; /* counts the updates of a step */
+    IndexId pair, matrix; /* of two states that feed one another: i; 2 i + j */
 } Cut;
 
 static const Node *at(const Cut *c, NodeId id)
@@ -144,9 +148,14 @@ static int levels_before(const Cut *c, NodeId id)
     return level;
 }
 
+static bool is_coupled(const Cut *c)
+{
+    return c->k->nstates > 1;
+}
+
 /* The axes of the heads; and behind them the key's, or the values'. Before them, where a step has several
  * updates, the row. */
-static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
+static int axes_of(const Cut *c, Over over, IndexId *out)
 {
     const ChunkCut *x = c->to;
     int n = 0;
@@ -154,9 +163,13 @@ static int axes_of(const Cut *c, bool key, bool values, IndexId *out)
         out[n++] = c->row;
     for (int i = 0; i < x->nheads; i++)
         out[n++] = c->k->axes[x->heads[i]];
-    if (key)
+    if (over & OF_KEYS)
         out[n++] = c->k->axes[x->key];
-    for (int i = 0; i < x->nvalues && values; i++)
+    if (over & OF_KEYS && is_coupled(c))
+        out[n++] = c->pair;
+    if (over & OF_MATRIX)
+        out[n++] = c->matrix;
+    for (int i = 0; i < x->nvalues && over & OF_VALUES; i++)
         out[n++] = c->k->axes[x->values[i]];
     return n;
 }
@@ -177,10 +190,10 @@ static NodeId at_key(Cut *c, NodeId id)
 }
 
 /* A value of a row as an output; refused where it is no matter of one state's heads, keys and values. */
-static bool take_value(Cut *c, NodeId id, bool key, bool values, const char *name, TensorId *out)
+static bool take_value(Cut *c, NodeId id, Over over, const char *name, TensorId *out)
 {
     IndexId axes[MAX_ROW_AXES];
-    int n = axes_of(c, key, values, axes);
+    int n = axes_of(c, over, axes);
     int level = levels_before(c, id);
     if (level < 0)
         return refuse(c, "an operand that depends on single elements of another state");
@@ -214,6 +227,43 @@ static Scaled scaled_of(Cut *c, const ChunkVectors *from)
         v = is_one(c, number) ? v : node_map2(m, OP_MUL, number, v);
         x.vector = x.vector < 0 ? v : node_map2(m, OP_ADD, x.vector, v);
     }
+    return x;
+}
+
+/* One of n values, by an index. */
+static NodeId choose(Module *m, const NodeId *value, int n, IndexId by)
+{
+    NodeId x = value[n - 1];
+    for (int i = n - 2; i >= 0; i--) {
+        NodeId is = node_map2(m, OP_EQ, node_index(m, ix_index(m, by)), node_whole(m, i));
+        x = value[i] == x ? x : node_select(m, is, value[i], x);
+    }
+    return x;
+}
+
+/* Over the keys of two states: the sum of a state's vectors stands at its keys. A number that all of them have
+ * stays beside. */
+static Scaled coupled_of(Cut *c, const ChunkVectors *from)
+{
+    Module *m = c->m;
+    Scaled x = { .is_there = from->len > 0, .scale = 1, .number = -1, .vector = -1 };
+    NodeId of[2] = { -1, -1 };
+    bool alike = true;
+    for (int i = 0; i < from->len; i++)
+        alike &= from->data[i].number == from->data[0].number;
+    for (int i = 0; i < from->len; i++) {
+        const ChunkVector *v = &from->data[i];
+        NodeId *const to = &of[mutate("other-column") ? 0 : v->state], one = at_key(c, v->vector);
+        one = alike || is_one(c, v->number) ? one : node_map2(m, OP_MUL, v->number, one);
+        *to = *to < 0 ? one : node_map2(m, OP_ADD, *to, one);
+    }
+    if (!x.is_there)
+        return x;
+    if (alike)
+        x.number = without_scale(c, from->data[0].number, &x.scale);
+    for (int i = 0; i < 2; i++)
+        of[i] = of[i] < 0 ? node_const(m, 0) : of[i];
+    x.vector = choose(m, of, 2, c->pair);
     return x;
 }
 
@@ -260,7 +310,7 @@ typedef struct TakenVector {
 
 /* An operand of all updates. Is its vector the one that was taken, it is that tensor, and its cotangent is
  * part of that one's. */
-static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, TakenVector *taken, ChunkOperand *out)
+static bool take_operand(Cut *c, Scaled *x, Over over, const char *name, TakenVector *taken, ChunkOperand *out)
 {
     Module *m = c->m;
     int n = c->to->updates;
@@ -272,7 +322,7 @@ static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, TakenVec
     put_scales_in(c, x, n);
     out->scale = x[0].scale;
     NodeId number = join(c, x, n, false), vector = join(c, x, n, true);
-    if (number >= 0 && !take_value(c, number, false, false, intern_f(m->c, "%s_number", name), &out->number))
+    if (number >= 0 && !take_value(c, number, OF_HEADS, intern_f(m->c, "%s_number", name), &out->number))
         return false;
     if (vector < 0)
         return true;
@@ -280,7 +330,7 @@ static bool take_operand(Cut *c, Scaled *x, bool key, const char *name, TakenVec
         out->vector = taken->tensor;
         return true;
     }
-    if (!take_value(c, vector, key, !key, name, &out->vector))
+    if (!take_value(c, vector, over, name, &out->vector))
         return false;
     if (taken)
         *taken = (TakenVector){ vector, out->vector };
@@ -314,24 +364,53 @@ static bool take_addition(Cut *c, int n)
     static const ChunkVectors none = { 0 };
     Scaled *x = arena_alloc(m->arena, sizeof *x * (size_t)c->to->updates);
     ChunkAdded added;
-    TakenVector taken = { -1, -1 }, *const keys = c->to->by_key ? NULL : &taken;
+    TakenVector taken = { -1, -1 }, *const keys = c->to->by_key || is_coupled(c) ? NULL : &taken;
     ChunkOperand *const to[] = { &added.column, &added.known, &added.weight };
     static const char *const names[] = { "column", "known", "weight" };
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < c->to->updates; u++) {
             const ChunkAddition *a = addition_of(c, u, n);
-            x[u] = scaled_of(c, !a ? &none : k == 0 ? &a->columns : k == 1 ? &a->known : &a->weights);
+            const ChunkVectors *of = !a ? &none : k == 0 ? &a->columns : k == 1 ? &a->known : &a->weights;
+            x[u] = k != 1 && is_coupled(c) ? coupled_of(c, of) : scaled_of(c, of);
         }
         const char *name = intern_f(m->c, "%s_%s%d", state_name(c), names[k], n);
-        if (!take_operand(c, x, k != 1, name, k != 1 ? keys : NULL, to[k]))
+        if (!take_operand(c, x, k != 1 ? OF_KEYS : OF_VALUES, name, k != 1 ? keys : NULL, to[k]))
             return false;
     }
     vec_push(m->arena, &c->to->added, added);
     return true;
 }
 
+/* A of an update of two states. */
+static NodeId matrix_of(Cut *c, const ChunkUpdate *x)
+{
+    Module *m = c->m;
+    NodeId of[4];
+    for (int i = 0; i < 4; i++) {
+        NodeId a = x->decay[mutate("turned-matrix") ? i % 2 * 2 + i / 2 : i];
+        of[i] = a < 0 ? node_const(m, 0) : a;
+    }
+    return choose(m, of, 4, c->matrix);
+}
+
+static bool take_matrix(Cut *c)
+{
+    Module *m = c->m;
+    int n = c->to->updates;
+    NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)n);
+    for (int u = 0; u < n; u++) {
+        if (update_of(c, u)->by_key)
+            return refuse(c, "a decay per key, beside a state that feeds it");
+        value[u] = matrix_of(c, update_of(c, u));
+    }
+    return take_value(c, rows_join(m, value, n, c->row), OF_MATRIX, intern_f(m->c, "%s_decay", state_name(c)),
+                      &c->to->decay);
+}
+
 static bool take_decay(Cut *c)
 {
+    if (is_coupled(c))
+        return take_matrix(c);
     Module *m = c->m;
     int n = c->to->updates;
     NodeId *value = arena_alloc(m->arena, sizeof *value * (size_t)n);
@@ -344,7 +423,7 @@ static bool take_decay(Cut *c)
         decays |= x->decays;
         c->to->by_key |= x->by_key;
     }
-    return !decays || take_value(c, rows_join(m, value, n, c->row), c->to->by_key, false,
+    return !decays || take_value(c, rows_join(m, value, n, c->row), c->to->by_key ? OF_KEYS : OF_HEADS,
                                  intern_f(m->c, "%s_decay", state_name(c)), &c->to->decay);
 }
 
@@ -363,12 +442,18 @@ static bool count_rows(Cut *c)
             return refuse(c, "a decay per value");
         if (corrections > MAX_TOGETHER)
             return refuse(c, "more than 8 corrections in an update");
+        if (corrections > 1 && is_coupled(c))
+            return refuse(c, "several corrections in an update, beside a state that feeds it");
         while (to->together < corrections)
             to->together *= 2;
         to->corrected = corrections ? 0 : to->corrected;
     }
     to->updates = c->k->updates.len * to->together;
     c->row = module_index(c->m, intern(c->m->c, "row"), poly_const(c->m, to->updates));
+    if (is_coupled(c)) {
+        c->pair = module_index(c->m, intern(c->m->c, "pair"), poly_const(c->m, 2));
+        c->matrix = module_index(c->m, intern(c->m->c, "matrix"), poly_const(c->m, 4));
+    }
     return true;
 }
 
@@ -444,7 +529,7 @@ static bool refuse_queries(Cut *c)
 static bool find_along(Cut *c, NodeId weight, IndexId *along)
 {
     IndexId axes[MAX_ROW_AXES];
-    int n = axes_of(c, true, true, axes);
+    int n = axes_of(c, OF_KEYS | OF_VALUES, axes);
     for (int i = 0; i < at(c, weight)->naxes; i++) {
         IndexId own = at(c, weight)->axes[i];
         if (own == c->k->mixed || has_index(axes, n, own) || own == *along)
@@ -542,11 +627,11 @@ static bool take_given(Cut *c, const ChunkRead *r, int first, const Queries *q, 
     out->before = x->update == 0;
     for (int u = 0; u < c->to->updates; u++)
         rows[u] = (Scaled){ .scale = 1, .number = -1, .vector = -1 };
-    rows[row_of(c, x)] = scaled_of(c, &weights);
-    if (!take_operand(c, rows, true, name, NULL, &out->weight))
+    rows[row_of(c, x)] = is_coupled(c) ? coupled_of(c, &weights) : scaled_of(c, &weights);
+    if (!take_operand(c, rows, OF_KEYS, name, NULL, &out->weight))
         return false;
     out->given = new_tensor(c, T_INPUT, intern_f(c->m->c, "%s_read%d", state_name(c), c->to->reads.len), axes,
-                            axes_of(c, false, true, axes));
+                            axes_of(c, OF_VALUES, axes));
     vec_push(c->m->arena, &c->to->reads, *out);
     return true;
 }
@@ -611,7 +696,7 @@ static void take_axes(Cut *c)
     x->heads = arena_alloc(m->arena, sizeof *x->heads * (size_t)(k->rank + 1));
     x->values = arena_alloc(m->arena, sizeof *x->values * (size_t)(k->rank + 1));
     x->n_heads = x->n_values = poly_const(m, 1);
-    x->n_keys = m->indices.data[k->axes[k->key]].extent;
+    x->n_keys = poly_mul(m, m->indices.data[k->axes[k->key]].extent, poly_const(m, k->nstates));
     for (int i = 0; i < k->rank; i++) {
         const Poly *n = m->indices.data[k->axes[i]].extent;
         if (i != k->key && k->is_head[i]) {
@@ -627,10 +712,14 @@ static void take_axes(Cut *c)
 static bool cut_state(Cut *c)
 {
     const ChunkComponent *k = c->k;
-    *c->to =
-        (ChunkCut){ .state = k->states[0], .rank = k->rank, .key = k->key, .decay = -1, .corrected = -1 };
-    if (k->nstates > 1)
-        return refuse(c, "a step in which several states feed one another");
+    *c->to = (ChunkCut){ .state = k->states[0],
+                         .other = k->nstates > 1 ? k->states[1] : -1,
+                         .rank = k->rank,
+                         .key = k->key,
+                         .decay = -1,
+                         .corrected = -1 };
+    if (k->nstates > 2)
+        return refuse(c, "a step in which more than two states feed one another");
     take_axes(c);
     if (!count_rows(c) || !take_updates(c))
         return false;
@@ -688,9 +777,12 @@ static void put_all_reads(Cut *c, const ChunkCuts *cuts)
 {
     Module *m = c->m;
     for (int i = 0; i < cuts->len; i++) {
-        m->tensors.data[cuts->data[i].state].chunk = true;
-        m->tensors.data[cuts->data[i].state].level = cuts->data[i].level;
-        m->roots.data[cuts->data[i].state].next = -1;
+        const TensorId of[] = { cuts->data[i].state, cuts->data[i].other };
+        for (int s = 0; s < 2 && of[s] >= 0; s++) {
+            m->tensors.data[of[s]].chunk = true;
+            m->tensors.data[of[s]].level = cuts->data[i].level;
+            m->roots.data[of[s]].next = -1;
+        }
         m->levels = m->levels > cuts->data[i].level ? m->levels : cuts->data[i].level + 1;
     }
     for (int i = 0; i < m->levels; i++) {

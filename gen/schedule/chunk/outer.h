@@ -6,7 +6,11 @@
  *     d_n = z_n + w_n' S      S <- a o S + sum_n c_n d_n'      o_r = q_r' S, before the row or behind it
  *
  * with the names of chunk.h, in which every vector is made of three: scale * number * vector. A step has a
- * row for each of its updates, or, where any has several corrections, a row for each of them. */
+ * row for each of its updates, or, where any has several corrections, a row for each of them.
+ *
+ * Two states S_0 and S_1 that feed one another are one walk of a state with twice as many keys: key 2 k + i is
+ * key k of S_i, and so it is of c, w and q, whose tensors have an axis for i behind the key's. Then a is a
+ * matrix of 2 x 2 numbers. */
 #ifndef CELLC_CHUNK_OUTER_H
 #define CELLC_CHUNK_OUTER_H
 
@@ -28,9 +32,9 @@ typedef struct ChunkAdded { ChunkOperand column, known, weight; } ChunkAdded;   
 /* given: what is read, with the axes of the heads and behind them the values'. */
 typedef struct ChunkGiven { ChunkOperand weight; TensorId given; bool before; } ChunkGiven;
 
-/* One state. Axes are its own, by number. */
+/* One state, or two that feed one another. Axes are its own, by number. n_keys: of both. */
 typedef struct ChunkCut {
-    TensorId state;
+    TensorId state, other; /* other: S_1; -1: there is one */
     int level; /* how many walks stand before it, of what its operands read */
     int rank, key;
     int updates; /* of a step: rows */
@@ -38,7 +42,7 @@ typedef struct ChunkCut {
     int *heads, nheads;           /* in their order; several make one number, the first is the slowest */
     int *values, nvalues;         /* likewise */
     const Poly *n_heads, *n_keys, *n_values;
-    TensorId decay;               /* -1: none */
+    TensorId decay;               /* -1: none; of two states behind the heads an axis for a_ij, at 2 i + j */
     bool by_key;
     struct { ChunkAdded *data; int len, cap; } added;
     int corrected; /* 0: the first of them has a w; -1: none has */
