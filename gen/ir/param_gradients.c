@@ -240,13 +240,36 @@ static NodeId expression_read(const Module *m, const Node *n)
     return n->kind == N_VIEW ? at(m, n->args[0])->args[0] : n->args[0];
 }
 
-/* What stands in a matrix of each step: products of two step vectors, and whether these have an axis in
- * common. */
+/* What stands in a matrix of each step: products of two step vectors, and how long the axes are that both
+ * vectors of one have, which are those of heads. */
 typedef struct Terms {
     int left;                     /* nodes that may still be looked at */
     int products;
-    bool heads;
+    const Poly *heads[MOST_AXES];
+    int nheads;
 } Terms;
+
+static void add_head(Terms *t, const Poly *extent)
+{
+    for (int i = 0; i < t->nheads; i++)
+        if (t->heads[i] == extent)
+            return;
+    if (t->nheads < MOST_AXES)
+        t->heads[t->nheads++] = extent;
+    else
+        t->left = 0;
+}
+
+/* Does the sum, perhaps one over steps too, go over an axis as long as heads are? Then it may be theirs:
+ * behind the sum over the steps there would be a matrix for each. */
+static bool sums_heads(const Module *m, const Node *sum, const Terms *t)
+{
+    for (int i = 0; i < sum->nbound; i++)
+        for (int k = 0; sum->bound[i] >= IX_FIRST && k < t->nheads; k++)
+            if (m->indices.data[sum->bound[i]].extent == t->heads[k])
+                return true;
+    return false;
+}
 
 static bool is_product(const Module *m, const Factors *f, Terms *t)
 {
@@ -264,7 +287,8 @@ static bool is_product(const Module *m, const Factors *f, Terms *t)
         return false;
     t->products++;
     for (int i = 0; i < moving[0]->naxes; i++)
-        t->heads |= has_axis(moving[1], moving[0]->axes[i]);
+        if (moving[0]->axes[i] >= IX_FIRST && has_axis(moving[1], moving[0]->axes[i]))
+            add_head(t, m->indices.data[moving[0]->axes[i]].extent);
     return true;
 }
 
@@ -296,12 +320,13 @@ static bool of_products(const Module *m, NodeId id, Terms *t)
         Terms inside = { .left = t->left };
         if ((is_expression(at(m, body)) || is_own_sum(at(m, body))) && of_products(m, body, &inside)) {
             t->products += inside.products;
-            t->heads |= inside.heads;
+            for (int i = 0; i < inside.nheads; i++)
+                add_head(t, inside.heads[i]);
         }
         return true;
     }
     if (is_own_sum(n) && !reads_across(m, id))
-        return of_products(m, n->args[0], t) && t->products > 0 && !t->heads;
+        return of_products(m, n->args[0], t) && t->products > 0 && !sums_heads(m, n, t);
     if (n->kind != N_MAP)
         return false;
     if (n->op == OP_ADD || n->op == OP_SUB)
@@ -320,15 +345,14 @@ static bool of_products(const Module *m, NodeId id, Terms *t)
 static bool has_products(const Module *m, NodeId id)
 {
     Terms t = { .left = MOST_NODES };
-    return of_products(m, id, &t) && t.products > 0;
+    return of_products(m, id, &t) && t.products > 0 && t.left > 0;
 }
 
-/* May it be summed over places behind the steps? Where two vectors share an axis, that is one of heads:
- * then there would be a matrix for each. */
-static bool has_own_products(const Module *m, NodeId id)
+/* Of a sum over steps and places: may it be summed over the places behind the steps? */
+static bool has_own_products(const Module *m, const Node *sum)
 {
     Terms t = { .left = MOST_NODES };
-    return of_products(m, id, &t) && t.products > 0 && !t.heads;
+    return of_products(m, sum->args[0], &t) && t.products > 0 && t.left > 0 && !sums_heads(m, sum, &t);
 }
 
 /* A sum over places of such a matrix, or that matrix where an adjoint is not 0. */
@@ -522,7 +546,7 @@ static bool may_change(const Module *m, NodeId id)
     if (plain)
         return false;
     if (steps < sum->nbound)
-        return !has_terms_across(m, sum) && has_own_products(m, sum->args[0]);
+        return !has_terms_across(m, sum) && has_own_products(m, sum);
     return has_product(m, sum->args[0], &(int){ MOST_NODES });
 }
 

@@ -205,6 +205,27 @@ R[i,j] * Q[i,j]
 (sum[k] R[i,k] * R[j,k])
 END
 
+# So is a matrix of each head.
+cat >"$work/heads.cell" <<'END'
+cell heads {
+    dim G, N;
+    input x[G, N];
+    param U[G, N, N] ~ orthogonal, g[G, N] ~ ones;
+    state h[G, N];
+    output y[G, N];
+    V[a:G, r:N, j:N] = g[a,r] * U[a,r,j] / sqrt(sum[k] U[a,r,k]^2);
+    h'[a,i] = tanh(x[a,i] + sum[j] V[a,i,j] * h[a,j]);
+    y[a,i] = h'[a,i];
+}
+END
+for dtype in f32 bf16; do
+    "$cellc" explain "$work/heads.cell" --all --dtype $dtype >"$work/heads" 2>/dev/null
+    grep -q 'product .*d_U' "$work/heads" &&
+        ! awk '/: operations/ { table = 1 } /^ +line +value/ { table = 0 }
+               table && ($3 == "row" || $3 == "column") && /\*N\*N/ && !/ once /' "$work/heads" | grep .
+    result $? "matrices of heads: in $dtype, a kernel goes over them for each sequence and step"
+done
+
 # Products of several states that are added up: in whatever order a step makes their next values, one kernel walks
 # the steps, and a step has the same operations.
 states() { # DEFINITIONS
