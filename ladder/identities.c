@@ -395,8 +395,8 @@ static void in_budget(Case *c, size_t budget, bool again)
 }
 
 /* The same with the states in front of the pieces in host memory, in the least of both, twice: in the second
- * run the memory is used again without waiting for anything. */
-static void offloaded(Case *c)
+ * run the memory is used again without waiting for anything. Whether there are such states. */
+static bool offloaded(Case *c)
 {
     size_t least, host;
     void *pinned;
@@ -404,13 +404,13 @@ static void offloaded(Case *c)
     cell_offload_bytes(c->ctx, c->d, c->sizes, 1, &least, NULL, NULL);
     if (cell_offload_bytes(c->ctx, c->d, c->sizes, least, NULL, &host, NULL) != CELL_OK) {
         verdict(c, false, "the least budget with states in host memory is refused", cell_last_error(c->ctx));
-        return;
+        return false;
     }
     if (!host)
-        return;
+        return false;
     if (cell_alloc_pinned(c->ctx, &pinned, host) != CELL_OK) {
         verdict(c, false, "no pinned memory", cell_last_error(c->ctx));
-        return;
+        return false;
     }
     Guarded reserve = reserve_of(c, least);
     for (int run = 0; run < 2; run++)
@@ -442,6 +442,7 @@ static void offloaded(Case *c)
         raw_free(&first[i]);
         raw_free(&got[i]);
     }
+    return true;
 }
 
 /* Pieces of a call of less than STEPS steps differ only in where they lie in memory. Off a GPU each backend
@@ -459,7 +460,7 @@ static bool in_few_pieces(const Case *c)
 }
 
 /* The least budget, one between it and all, and one byte less than the least, which is refused. */
-static void recomputed(Case *c, bool all)
+static void recomputed(Case *c)
 {
     size_t whole, least, workspace;
     cell_status status = cell_reserve_bytes(c->ctx, c->d, c->sizes, &whole);
@@ -472,13 +473,16 @@ static void recomputed(Case *c, bool all)
     verdict(c, status == CELL_TOO_SMALL, "a reserve of less than the least is taken", "");
     if (least == whole || in_few_pieces(c))
         return;
-    in_budget(c, least, true);
-    offloaded(c);
-    if (all && whole - least > 2)
+    /* The runs with states in host memory are two of the same pieces. */
+    bool twice = offloaded(c);
+    in_budget(c, least, !twice || cell_backend_of(c->ctx) == CELL_BACKEND_CUDA || getenv("FULL"));
+    if (whole - least > 2)
         in_budget(c, least + (whole - least) / 2, false);
 }
 
-void check_identities(Case *c, bool all)
+/* A second run, inference, states in place, and some of the gradients, NULL cotangents and gradients that are
+ * added. */
+static void check_runs(Case *c)
 {
     Guarded reserve = reserve_for(c, c->sizes), other = reserve_for(c, c->sizes);
     Raw f = forward(c, &reserve, NULL, false), b = backward(c, &reserve, &c->b, NULL);
@@ -489,19 +493,30 @@ void check_identities(Case *c, bool all)
     raw_free(&b2);
     guarded_free(c, &other, "reserve");
     forward_identities(c, &f);
-    if (all) {
-        subsets(c, &reserve, &b);
-        null_cotangents(c, &reserve, true, false);
-        null_cotangents(c, &reserve, false, true);
-        accumulated(c, &reserve);
-    }
-    recomputed(c, all);
+    subsets(c, &reserve, &b);
+    null_cotangents(c, &reserve, true, false);
+    null_cotangents(c, &reserve, false, true);
+    accumulated(c, &reserve);
     guarded_free(c, &reserve, "reserve");
     raw_free(&f);
     raw_free(&b);
+}
+
+/* Steps in pieces: with a budget for the reserve, step by step, and two calls one after the other. */
+static void check_pieces(Case *c)
+{
+    recomputed(c);
     if (c->d->total || !continues(c)) /* pieces of packed sequences are in tests/packed */
         return;
     step_by_step(c);
     if (c->sizes[CELL_SIZE_T] > 1)
         two_pieces(c);
+}
+
+void check_identities(Case *c, int which)
+{
+    if (which & IDENTITIES_OF_RUNS)
+        check_runs(c);
+    if (which & IDENTITIES_OF_PIECES)
+        check_pieces(c);
 }

@@ -35,8 +35,8 @@ void check_against_reference(Case *c, const char *what)
 /* The context of the backend `cpu` beside that of the emulator, or NULL. */
 static cell_context *beside;
 
-/* The same case on the CPU. What is drawn afterwards does not depend on it. */
-static void check_beside(Case *c, bool all)
+/* The same case on the CPU, with these identities. What is drawn afterwards does not depend on it. */
+static void check_beside(Case *c, int identities)
 {
     char label[sizeof c->label];
     cell_context *was = c->ctx;
@@ -47,8 +47,7 @@ static void check_beside(Case *c, bool all)
     snprintf(c->label + strlen(label), sizeof label - strlen(label), " on cpu");
     c->ctx = beside;
     check_against_reference(c, "against the reference");
-    if (all)
-        check_identities(c, true);
+    check_identities(c, identities);
     c->ctx = was;
     memcpy(c->label, label, sizeof label);
     normal_from(at);
@@ -59,32 +58,54 @@ uint64_t cell_emu_launched(void) __attribute__((weak));
 
 enum { SLOW = 10 };     /* steps of all sequences, on the emulator */
 
-/* Runs of a case are compared with one another, on the emulator for few steps: at an instance's sizes that
- * launch the same kernels and have one step, two or three, or more, until one has left nothing to roundings;
- * with FULL=1 at all. This is asked behind the runs against the reference. */
-static bool identities_at(Case *c)
+/* Kinds of calls for which a case has left nothing to roundings. */
+enum { MOST_KINDS = 64 };
+typedef struct Seen { uint64_t kinds[MOST_KINDS]; int n; } Seen;
+
+static bool is_seen(const Seen *s, uint64_t kind)
 {
-    enum { MOST = 64, STEPS = 4 };
-    static uint64_t seen[MOST];
-    static int n;
-    int64_t T = c->sizes[CELL_SIZE_T];
+    for (int i = 0; i < s->n; i++)
+        if (s->kinds[i] == kind)
+            return !getenv("FULL");
+    return false;
+}
+
+/* Checks the identities `which` unless a case of that kind was looked at. Returns which were checked. */
+static int check_once(Case *c, Seen *seen, uint64_t kind, int which)
+{
     int left = counts().skipped;
+    if (is_seen(seen, kind))
+        return 0;
+    check_identities(c, which);
+    if (seen->n < MOST_KINDS && counts().skipped == left)
+        seen->kinds[seen->n++] = kind;
+    return which;
+}
+
+/* Runs of a case are compared with one another, on the emulator for few steps, and at one of an instance's
+ * sizes that launch the same kernels: runs of all steps for one step and for more, pieces for one step, two or
+ * three, and more; with FULL=1 at all sizes. This is asked behind the runs against the reference. Returns which
+ * were checked. What is drawn afterwards does not depend on it. */
+static int identities_at(Case *c)
+{
+    enum { STEPS = 4 };
+    static Seen runs, pieces;
+    int64_t T = c->sizes[CELL_SIZE_T];
+    uint64_t at = normal_at();
+    int done = IDENTITIES;
     if (getenv("LADDER_QUICK"))
-        return false;
+        return 0;
     if (cell_backend_of(c->ctx) != CELL_BACKEND_EMULATED || !cell_emu_launched) {
-        check_identities(c, true);
-        return true;
+        check_identities(c, IDENTITIES);
+    } else {
+        uint64_t kernels = cell_emu_launched() * 3;
+        if (c->sizes[CELL_SIZE_B] * T > SLOW)
+            return 0;
+        done = check_once(c, &runs, kernels + (T > 1), IDENTITIES_OF_RUNS);
+        done |= check_once(c, &pieces, kernels + (T > 1) + (T >= STEPS), IDENTITIES_OF_PIECES);
     }
-    uint64_t key = cell_emu_launched() * 3 + (T < 2 ? 0 : T < STEPS ? 1 : 2);
-    if (c->sizes[CELL_SIZE_B] * T > SLOW)
-        return false;
-    for (int i = 0; i < n && !getenv("FULL"); i++)
-        if (seen[i] == key)
-            return false;
-    check_identities(c, true);
-    if (n < MOST && counts().skipped == left)
-        seen[n++] = key;
-    return true;
+    normal_from(at);
+    return done;
 }
 
 static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool first)
@@ -95,8 +116,8 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
     if (cell_emu_launched)
         cell_emu_launched();
     check_against_reference(&c, "against the reference");
-    bool done = identities_at(&c);
-    check_beside(&c, done || sizes[CELL_SIZE_B] * sizes[CELL_SIZE_T] > SLOW);
+    int done = identities_at(&c);
+    check_beside(&c, sizes[CELL_SIZE_B] * sizes[CELL_SIZE_T] > SLOW ? IDENTITIES : done);
     if (cell_backend_of(ctx) == CELL_BACKEND_EMULATED)
         check_stored(&c);
     case_free(&c);
@@ -109,7 +130,7 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
         choose_total(d, other);
         c = case_new(ctx, d, other, empty == 2);
         check_against_reference(&c, empty == 2 ? "without initial states" : "without steps or sequences");
-        check_beside(&c, false);
+        check_beside(&c, 0);
         case_free(&c);
     }
 }

@@ -134,7 +134,9 @@ void case_free(Case *c);
 void check_against_reference(Case *c, const char *what);
 /* The same of the reference as the library has it: in the type of its arithmetic, on tensors in storage types. */
 void check_stored(Case *c);
-void check_identities(Case *c, bool all);
+/* Runs of a case against each other: of all steps, by what is wanted and given, and of pieces of them. */
+enum { IDENTITIES_OF_RUNS = 1, IDENTITIES_OF_PIECES = 2, IDENTITIES = 3 };
+void check_identities(Case *c, int which);
 /* The sizes are those of one sequence (B 1). */
 void check_large(cell_context *ctx, const cell_desc *d, const int64_t *sizes, int64_t copies);
 
