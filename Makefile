@@ -20,7 +20,8 @@ endif
 
 WARN := -Wall -Wextra $(WERROR)
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
-CFLAGS ?= -g -O2
+# Lines of a backtrace; CFLAGS="-g -O0" for a debugger.
+CFLAGS ?= -g1 -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 # The compiler's own functions are its own in a library too, so that they can be inlined (3 percent of its
 # time).

@@ -16,7 +16,7 @@ nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tai
 [[ -n ${COMPILE:-} ]] || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader ||
     { echo "bench: no GPU" >&2; exit 1; }
 cuda=$(dirname "$(dirname "$nvcc")")
-flags="-std=c11 -D_GNU_SOURCE -O2 -I$root/runtime -isystem $cuda/include"
+flags="-std=c11 -D_GNU_SOURCE ${CFLAGS:--O2} -I$root/runtime -isystem $cuda/include"
 mkdir -p "$dir/runtime"
 for source in "$root"/runtime/*.c "$root"/runtime/cpu/{pool,product}.c; do
     gcc $flags -DCELL_HAVE_CUDA -c "$source" -o "$dir/runtime/$(basename "$source" .c).o" || exit 1

@@ -57,6 +57,15 @@ static void check_beside(Case *c, int identities)
 uint64_t cell_emu_launched(void) __attribute__((weak));
 
 enum { SLOW = 10 };     /* steps of all sequences, on the emulator */
+enum { LARGE = 400000 };    /* elements of all inputs, params and states there */
+
+static bool is_large(const Case *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->d->n_forward_args; i++)
+        n += c->f.n[i];
+    return n > LARGE && !getenv("FULL");
+}
 
 /* Kinds of calls for which a case has left nothing to roundings. */
 enum { MOST_KINDS = 64 };
@@ -82,7 +91,7 @@ static int check_once(Case *c, Seen *seen, uint64_t kind, int which)
     return which;
 }
 
-/* Runs of a case are compared with one another, on the emulator for few steps, and at one of an instance's
+/* Runs of a case are compared with one another, on the emulator for few steps and elements, and at one of an instance's
  * sizes that launch the same kernels: runs of all steps for one step and for more, pieces for one step, two or
  * three, and more; with FULL=1 at all sizes. This is asked behind the runs against the reference. Returns which
  * were checked. What is drawn afterwards does not depend on it. */
@@ -99,7 +108,7 @@ static int identities_at(Case *c)
         check_identities(c, IDENTITIES);
     } else {
         uint64_t kernels = cell_emu_launched() * 3;
-        if (c->sizes[CELL_SIZE_B] * T > SLOW)
+        if (c->sizes[CELL_SIZE_B] * T > SLOW || is_large(c))
             return 0;
         done = check_once(c, &runs, kernels + (T > 1), IDENTITIES_OF_RUNS);
         done |= check_once(c, &pieces, kernels + (T > 1) + (T >= STEPS), IDENTITIES_OF_PIECES);

@@ -8,7 +8,7 @@
 #include "front/ast.h"
 
 /* EVAL_ROOM: steps that a history has room for, where all earlier steps are read and the sizes do not say. */
-enum { EVAL_DIRECTIONS = 4, EVAL_MAX_RANK = 10, EVAL_ROOM = 24 };
+enum { EVAL_DIRECTIONS = 8, EVAL_MAX_RANK = 10, EVAL_ROOM = 24 };
 
 /* The roundings of one operation: on a path, those of its slope (up to four, with the library's functions), of the
  * product with it and of the sum; of a value, those of the function and of an argument made for it. */

@@ -119,6 +119,8 @@ struct Code {
     Span span;
     bool complex;                 /* its value is a pair: LOAD, PAIR, COND, REDUCE, INSTANCE */
     enum { WHOLE_UNKNOWN, WHOLE_NO, WHOLE_YES } whole; /* eval_is_whole; of a CONST set when it is compiled */
+    enum { F_UNKNOWN, F_NONE, F_SUM, F_LESS, F_TIMES, F_QUOTIENT, F_REST, F_LEAST, F_MOST } whole_function;
+                                  /* CALL2, of whole numbers; found when it is asked for (eval_whole.c) */
     double num;                   /* CONST */
     Array *array;                 /* LOAD, INSTANCE: what is read; GRAD: the variable */
     Ix **index;                   /* per axis of it; INDEX: index[0] */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { DUAL_K = 4 };
+enum { DUAL_K = 8 }; /* EVAL_DIRECTIONS (eval.h) */
 
 /* The functions here take plain numbers, without levels of inner gradients (eval_nest.h): tail is NULL. */
 typedef struct Tail Tail;

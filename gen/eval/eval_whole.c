@@ -41,16 +41,17 @@ int64_t eval_whole_rest(int64_t a, int64_t b)
     return (r < 0 && b > 0) || (r > 0 && b < 0) ? r + b : r;
 }
 
-typedef enum { F_NONE, F_SUM, F_LESS, F_TIMES, F_QUOTIENT, F_REST, F_LEAST, F_MOST } WholeFunction;
-
-static WholeFunction whole_function(const Code *x)
+static int whole_function(Code *x)
 {
     static const char *const names[] = { [F_SUM] = "+", [F_LESS] = "-", [F_TIMES] = "*", [F_QUOTIENT] = "div",
                                          [F_REST] = "mod", [F_LEAST] = "min", [F_MOST] = "max" };
+    if (x->whole_function != F_UNKNOWN)
+        return x->whole_function;
+    x->whole_function = F_NONE;
     for (int k = F_SUM; k <= F_MOST; k++)
         if (x->call2 == nest_function2(names[k]))
-            return k;
-    return F_NONE;
+            x->whole_function = k;
+    return x->whole_function;
 }
 
 static bool is_whole(const EvalProgram *p, Code *x)

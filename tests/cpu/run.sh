@@ -267,7 +267,7 @@ for kind in address,undefined thread; do
     some | grep -qE "${ONLY:-.}" || break
     if set_target "${kind%,*}" \
         "env CELL_BLAS=none ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=die_after_fork=0" \
-        "gcc -g -O1 -fsanitize=$kind -fno-sanitize-recover=all $one_level"; then
+        "gcc -O1 -fsanitize=$kind -fno-sanitize-recover=all $one_level"; then
         # Threads have two ways to share a loop.
         run_all < <(some | grep -E "$([[ $kind == thread ]] && echo "lstm|hgrn" || echo .)")
     else

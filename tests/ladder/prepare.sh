@@ -26,8 +26,8 @@ if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
     choose=(awk -f "$here/cover.awk") covering=1
 fi
 [[ -n ${ONLY:-} || ${SANITIZED:-} == all ]] || : >"$dir/plain"
-# Whether AddressSanitizer looks at an instance: at the first, ninth, ... of a schedule, and at the first with
-# a schedule in 16 bits, with one in a wider type, and with each option of time. Instances without a named
+# Whether AddressSanitizer looks at an instance: at the first with a schedule in 16 bits, with one in a wider
+# type, and with each option of time. Instances without a named
 # schedule have no turn; kernels of more than 200,000 letters, which it makes four times as long to compile,
 # leave theirs to the next.
 sanitizer_takes() { # options, kernels
@@ -35,11 +35,11 @@ sanitizer_takes() { # options, kernels
     (($(wc -c <"$2") < 200000)) || return 1
     schedule=$(grep -oE -- '--schedule [a-z]+' <<<"$1") || return 1
     [[ ! $1 =~ --dtype\ [a-z]*16 ]] || width=16
-    for what in "$schedule" "$schedule $width" $(grep -oE -- '--(reverse|lengths|packed)' <<<"$1"); do
+    for what in "$schedule $width" $(grep -oE -- '--(reverse|lengths|packed)' <<<"$1"); do
         ((in_turn[$what] = ${in_turn[$what]:-0} + 1))
         ((in_turn[$what] > 1)) || turn=0
     done
-    ((turn == 0 || in_turn[$schedule] % 8 == 1))
+    ((turn == 0))
 }
 
 # Whether the instance of a line also runs on the backend `cpu`, whose plan hangs on no schedule. CPU: all (where

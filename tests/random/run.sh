@@ -1,12 +1,12 @@
 #!/bin/bash
-# Random cells against the evaluator: N of them (100) from SEED (1), in two processes. A cell that fails is
+# Random cells against the evaluator: N of them (60; FULL=1: 200) from SEED (1), in two processes. A cell that fails is
 # made smaller and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go
 # through the kernels too.
 set -u
 export CELLC_VERIFY_PASSES=1
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}
-n=${N:-100} seed=${SEED:-1}
+n=${N:-$([[ -n ${FULL:-} ]] && echo 200 || echo 60)} seed=${SEED:-1}
 keep=tests/random/failed
 passed=0 failed=0
 mkdir -p "$keep"
