@@ -51,7 +51,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
 one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 1,34,5 gpu:2,34,5"
 two="1,1,7,2 2,2,5,3 3,3,9,1 1,5,3,2 3,17,7,5 1,34,5,3"
 heads="1,1,2 2,2,3 3,3,1 1,5,4 3,17,2 1,34,5"
-one_few=$one
+one_few=${one% gpu:*}
 one_less="1,1 2,2 3,3 1,5 3,17 1,34 gpu:2,34"
 if [[ -n $full ]]; then
     one+=" 5,15,33 1,16,64 7,33,70 2,100,13"
@@ -256,7 +256,7 @@ instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --
 TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
 # In 16 bits roundings decide all of some tensors of Moneta and Trellis in most draws; and with the sizes of
-# FULL single elements of Moneta in f32.
+# FULL, and at 34 steps of two sequences, single elements of Moneta in f32.
 decided=${COVER:+f32 f64}
 [[ -z $full ]] || decided="f32 f64"
 TYPES=${TYPES:-$decided} instance moneta steps "$one_few" --dim N=3
