@@ -399,8 +399,8 @@ static void in_budget(Case *c, size_t budget, bool again)
     }
 }
 
-/* A gradient of a param in 16 bits is rounded at each piece that adds to it: behind hundreds of pieces the limits,
- * which know one such rounding, say nothing of it. */
+/* A gradient of a param in 16 bits is rounded at each piece that adds to it: behind hundreds of pieces the
+ * limits, which know one such rounding, say nothing of it. */
 static void leave_sums_of_many_pieces(const Case *c, const cell_arg *args, int n, Set *values)
 {
     enum { MANY = 256 };

@@ -91,10 +91,10 @@ static int check_once(Case *c, Seen *seen, uint64_t kind, int which)
     return which;
 }
 
-/* Runs of a case are compared with one another, on the emulator for few steps and elements, and at one of an instance's
- * sizes that launch the same kernels: runs of all steps for one step and for more, pieces for one step, two or
- * three, and more; with FULL=1 at all sizes. This is asked behind the runs against the reference. Returns which
- * were checked. What is drawn afterwards does not depend on it. */
+/* Runs of a case are compared with one another, on the emulator for few steps and elements, and at one of an
+ * instance's sizes that launch the same kernels: runs of all steps for one step and for more, pieces for one
+ * step, two or three, and more; with FULL=1 at all sizes. This is asked behind the runs against the
+ * reference. Returns which were checked. What is drawn afterwards does not depend on it. */
 static int identities_at(Case *c)
 {
     enum { STEPS = 4 };

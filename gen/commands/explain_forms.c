@@ -146,7 +146,8 @@ static void put_together(const Asked *a, Direction d, const Group *g)
         n++;
     buf_f(a->out, "  %s, %d products from %s to %s\n", d == FORWARD ? "forward" : "backward", n,
           group_words(a, g), group_words(a, &g[n - 1]));
-    bool taken = put_form(a, "those of equal sizes as one batch", form_goes_together(a->p, d, &g->gemm), false);
+    const Formula *together = form_goes_together(a->p, d, &g->gemm);
+    bool taken = put_form(a, "those of equal sizes as one batch", together, false);
     put_form(a, "one by one", NULL, taken);
 }
 

@@ -302,9 +302,9 @@ static bool is_of_walk(const Module *m, const Tensor *t)
     return t->kind == T_DOUT ? m->tensors.data[t->of].chunk : t->kind == T_INPUT && t->chunk;
 }
 
-/* Arguments lie in the storage type already; a state, what walks give and every intermediate is rounded for the
- * tensor cores when the type says so. A state that a product reads is copied in any type: the product wants the states
- * before each step side by side. So is the adjoint of an initial state. */
+/* Arguments lie in the storage type already; a state, what walks give and every intermediate is rounded for
+ * the tensor cores when the type says so. A state that a product reads is copied in any type: the product
+ * wants the states before each step side by side. So is the adjoint of an initial state. */
 static bool wants_copy(const Plan *p, const Read *r)
 {
     if (!r->is_tensor)

@@ -6,8 +6,8 @@
 //     G[t, s] = A_t ... A_(s+1)     start[t] = A_(t-1) ... A_0
 //
 // so that a score of f and c is sum_ij G_ij[t, s] (f_i' c_j), with f_i the elements 2 k + i of f. A read
-// behind the row takes G[t, s] and s <= t; a read before it, and w, take G[t-1, s] and s < t. G is made by the
-// recursion over all of the chunk: it has no inverse, and gates may be 0.
+// behind the row takes G[t, s] and s <= t; a read before it, and w, take G[t-1, s] and s < t. G is made by
+// the recursion over all of the chunk: it has no inverse, and gates may be 0.
 //
 // Guaranteed: sums are of Real, none on tensor cores; one order of sums.
 #ifndef CELL_DEVICE_CHUNK_COUPLED_CUH
@@ -143,7 +143,8 @@ template <class M> struct cell_chunk_coupled_prep : cell_chunk_plain_prep<M> {
         cell_barrier();
     }
 
-    // f_t from the chunk's start: element j is sum f_i start_ij; or c_s to its end: element i is sum G_ij c_j.
+    // f_t from the chunk's start: element j is sum f_i start_ij; or c_s to its end: element i is sum G_ij
+    // c_j.
     __device__ void scale_slab(bool to_end, bool before)
     {
         for (int n = cell_thread(); n < C * (slab / 2); n += CELL_CHUNK_THREADS) {
@@ -220,14 +221,13 @@ template <class M> struct cell_chunk_coupled_prep : cell_chunk_plain_prep<M> {
     }
 };
 
-// Gradients of a chunk's operands. With y_f the cotangents of reads and of w (dR), d_n the rows that are added
-// (of a correction d = F R), and vectors with their numbers,
+// Gradients of a chunk's operands. With y_f the cotangents of reads and of w (dR), d_n the rows that are
+// added (of a correction d = F R), and vectors with their numbers,
 //
-//     dA_fn = y_f d_n'     dF_f = y_f S_0'     dE_n = d_n dS_C'
-//     df_i  = sum_n dA_fn (sum_j G_ij c_nj) + sum_j start_ij dF_fj
-//     dc_nj = sum_f dA_fn' (sum_i G_ij f_i) + sum_i G_ij[C-1] dE_ni
-//     dG_ij[t, s] = sum_fn dA_fn[t, s] (f_i' c_nj), at t = C - 1 also dE_ni' c_nj; dstart_ij[t] = dF_fj' f_i, at
-//                   t = C also sum dS_Ci' S_0j
+//     dA_fn = y_f d_n'     dF_f = y_f S_0'     dE_n = d_n dS_C'     df_i  = sum_n dA_fn (sum_j G_ij c_nj) +
+// sum_j start_ij dF_fj     dc_nj = sum_f dA_fn' (sum_i G_ij f_i) + sum_i G_ij[C-1] dE_ni     dG_ij[t, s] =
+// sum_fn dA_fn[t, s] (f_i' c_nj), at t = C - 1 also dE_ni' c_nj; dstart_ij[t] = dF_fj' f_i, at
+// t = C also sum dS_Ci' S_0j
 //
 // and from those of G those of A: for each s, Y_t = dG[t, s] + A_(t+1)' Y_(t+1), dA_t += Y_t G[t-1, s]'.
 enum { CELL_CHUNK_COUPLED_SLAB = 32 }; // keys that rest takes at a time
@@ -243,9 +243,9 @@ template <class M> struct cell_chunk_coupled_rester {
     static constexpr int wide = V > slab ? V : slab;
     static_assert(M::rest_threads == threads, "patches are of so many threads");
 
-    // Of Real: dA_fn [C][C + 1]; y_f and d_n [C][V + 1]; S_0 and dS_C [slab][V + 1]; of each vector its slab, and
-    // dF_f and dE_n of it, [C][slab + 1]; what goes out [C][wide + 1]; numbers of vectors and of z, and sums of
-    // their gradients [C]; dG, dstart, and of each key of a slab its part of the last.
+    // Of Real: dA_fn [C][C + 1]; y_f and d_n [C][V + 1]; S_0 and dS_C [slab][V + 1]; of each vector its slab,
+    // and dF_f and dE_n of it, [C][slab + 1]; what goes out [C][wide + 1]; numbers of vectors and of z, and
+    // sums of their gradients [C]; dG, dstart, and of each key of a slab its part of the last.
     static constexpr int scores = readers * additions * C * square_pitch,
                          at_rows = scores,
                          at_states = at_rows + vectors * C * value_pitch,
@@ -383,8 +383,8 @@ template <class M> struct cell_chunk_coupled_rester {
         }
     }
 
-    // d = F R, R = z_0 + sum L_n z_n + W S_0, of the values from v0 on: in the place of d_0, and, where these are
-    // not all values, for later in g.solved.
+    // d = F R, R = z_0 + sum L_n z_n + W S_0, of the values from v0 on: in the place of d_0, and, where these
+    // are not all values, for later in g.solved.
     __device__ void solve(int64_t v0)
     {
         static_assert(C <= 64, "F lies where the slabs of vectors do");

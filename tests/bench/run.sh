@@ -158,7 +158,8 @@ if [[ -n ${NVCC:-} ]]; then
     printf '#!/bin/bash\necho some GPU\n' >"$work/gpu/nvidia-smi"
     chmod +x "$work/gpu/nvidia-smi"
     for mode in COMPILE=1 QUICK=1 QUICK=; do
-        env $mode CFLAGS=-O0 PATH="$work/gpu:$PATH" WORKLOADS="$work/broken.list" bash "$root/bench/run.sh" "$work/broken" >"$work/broken.txt" 2>&1
+        env $mode CFLAGS=-O0 PATH="$work/gpu:$PATH" WORKLOADS="$work/broken.list" \
+            bash "$root/bench/run.sh" "$work/broken" >"$work/broken.txt" 2>&1
         same "a workload that does not build, $mode: exit code" 1 $?
         same "a workload that does not build, $mode" 1 "$(grep -c '^none does not build' "$work/broken.txt")"
     done

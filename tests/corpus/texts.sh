@@ -20,7 +20,8 @@ for line in "${lines[@]}"; do
     rc=$?
     # The passes are those of emit, which verified them.
     # shellcheck disable=SC2086
-    CELLC_VERIFY_PASSES=0 "$cellc" explain "$spec" --all $options --import-dir specs >"$dir/explain" 2>>"$dir/said"
+    CELLC_VERIFY_PASSES=0 "$cellc" explain "$spec" --all $options --import-dir specs \
+        >"$dir/explain" 2>>"$dir/said"
     rc=$rc,$?
     echo "exit codes $rc" >>"$dir/said"
     # All texts in one file, which is hashed, and what is seen in them.

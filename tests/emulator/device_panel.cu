@@ -182,11 +182,12 @@ int main()
                  {3, 100, 3}, {5, 250, 2}, {9, 272, 2},
 #endif
     };
-    // On the emulator a kind takes one of the two largest sizes, in turn, and that one way: they are most of its
-    // time.
+    // On the emulator a kind takes one of the two largest sizes, in turn, and that one way: they are most of
+    // its time.
     const auto takes = [](int way, int batch, int units, bool odd) {
         const bool largest = units >= 250 && !is_on_gpu() && !getenv("FULL");
-        return (way != 1 || batch <= 3) && (!largest || ((way == 2) == (units > 256) && odd == (units > 256)));
+        const bool in_turn = (way == 2) == (units > 256) && odd == (units > 256);
+        return (way != 1 || batch <= 3) && (!largest || in_turn);
     };
     bool odd = false;
     for (auto &kind : kinds) {

@@ -108,8 +108,8 @@ chunks f64 delta --reverse
 chunks bf16 mlstm
 chunks f64 deltaproduct --lengths --dim M=3
 TYPES=f64 instance trellis chunk:rows=16 "2,2 1,18" --dim D=7 --dim K=4
-# Two states that feed one another; the last one with several blocks of values, and more keys than rest takes at
-# a time.
+# Two states that feed one another; the last one with several blocks of values, and more keys than rest takes
+# at a time.
 coupled() { # types, spec, options...
     local sizes="1,1,2 2,2,1 1,17,3 2,35,2" some=$1 spec=$2
     shift 2

@@ -82,15 +82,21 @@ kernels() {
     fi
 }
 
-# On the emulator most sizes are small, and optimising takes longer than it saves. With AS_USERS=1 the reference is
-# optimised as users have it, for the first instance of each spec, but with FULL=1 alone where that takes several
-# seconds.
+# Of the first instances of specs those whose reference is compiled as users have it: without FULL=1 a third, by
+# a checksum of their names, where that takes no several seconds.
+is_optimised() {
+    [[ -n ${FULL:-} ]] && return 0
+    (($(wc -c <"$dir/${cell}_ref.c") < 50000 && $(cksum <<<"$cell" | cut -d ' ' -f 1) % 3 == 0))
+}
+
+# On the emulator most sizes are small, and optimising takes longer than it saves. With AS_USERS=1 the reference
+# is optimised as users have it for the first instance of a spec (is_optimised).
 level=2 reference=2
 if [[ $BACKEND == emulated ]]; then
     level=0 reference=0
     is_large && level=1 reference=1
     [[ -n ${AS_USERS:-} && $name == "$(awk -v cell="$cell" '$2 == cell { print $1; exit }' "$list")" ]] &&
-        { [[ -n ${FULL:-} ]] || (($(wc -c <"$dir/${cell}_ref.c") < 50000)); } && reference=2
+        is_optimised && reference=2
 fi
 
 build() {

@@ -116,8 +116,8 @@ ok "values/dear: far is made anew for each reader"
 # All values that a sum over the past reads are computed once for a row, however many they are.
 "$cellc" emit ../constructs/past_many.cell --kind cuda 2>/dev/null | grep -q 'cell_smem<float> tile_16 = '
 ok "past_many: of 17 values over the past one is made for each element that reads it"
-# What a walk in chunks gives back to the step lies in the type of the arithmetic: products take a copy of it in 16
-# bits, as they are the same ones in f32.
+# What a walk in chunks gives back to the step lies in the type of the arithmetic: products take a copy of it
+# in 16 bits, as they are the same ones in f32.
 products() { # TYPE: of the launch plan
     "$cellc" emit ../../specs/gdn.cell --schedule chunk --dtype "$1" -o "$work/out" >/dev/null 2>&1
     grep -c 'kind = CELL_OP_GEMM' "$work/out/gdn.c"

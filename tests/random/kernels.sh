@@ -7,9 +7,9 @@
 # last in bf16. Of gated cells the first from the seed on with a resident walk by the grid, by a block, by a
 # cluster, or of columns, that those before do not have (WALKS, all four), go by schedule gemm in bf16 or f16.
 # What the planner takes by itself, and the linear cells, also run on the backend `cpu`. AddressSanitizer
-# looks at those of even seeds but `steps`, chunks and walks, with FULL=1 at those of odd ones and walks too. In: N cells (6)
-# from SEED (1), BUILD, CELLC. Out: what failed, and the sum as the last line, in which values that hang on
-# roundings at all sizes count as skipped.
+# looks at those of even seeds but `steps`, chunks and walks, with FULL=1 at those of odd ones and walks too.
+# In: N cells (6) from SEED (1), BUILD, CELLC. Out: what failed, and the sum as the last line, in which values
+# that hang on roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/../ladder/emulated.sh"
@@ -163,6 +163,7 @@ if ((${#missing} > 0)); then
 fi
 emulate "$out"
 echo "resident walks of gated cells: $(IFS=';' && echo "${walks[*]}")"
-echo "random kernels: $n cells from seed $seed, of which the planner takes steps for $alike, $rounded with rounded definitions;" \
+echo "random kernels: $n cells from seed $seed, of which the planner takes steps for $alike," \
+    "$rounded with rounded definitions;" \
     "chunks take $chunked of $tried linear ones"
 finish

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Random cells against the evaluator: N of them (60; FULL=1: 200) from SEED (1), in two processes. A cell that fails is
-# made smaller and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go
-# through the kernels too.
+# Random cells against the evaluator: N of them (40; FULL=1: 200) from SEED (1), in two processes. A cell that
+# fails is made smaller and kept in tests/random/failed; those that are there are checked first. KERNELS of
+# them (3; FULL=1: 4) go through the kernels too.
 set -u
 export CELLC_VERIFY_PASSES=1
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}
-n=${N:-$([[ -n ${FULL:-} ]] && echo 200 || echo 60)} seed=${SEED:-1}
+n=${N:-$([[ -n ${FULL:-} ]] && echo 200 || echo 40)} seed=${SEED:-1}
 keep=tests/random/failed
 passed=0 failed=0
 mkdir -p "$keep"
@@ -41,7 +41,7 @@ for log in "$work"/*; do
         failed=$((failed + 1))
     fi
 done
-kernels=$(N=${KERNELS:-4} SEED=$seed bash tests/random/kernels.sh)
+kernels=$(N=${KERNELS:-$([[ -n ${FULL:-} ]] && echo 4 || echo 3)} SEED=$seed bash tests/random/kernels.sh)
 if [[ $(tail -n 1 <<<"$kernels") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
     passed=$((passed + BASH_REMATCH[1]))
     failed=$((failed + BASH_REMATCH[2]))

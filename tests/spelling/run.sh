@@ -162,8 +162,9 @@ for term in 'sum[j] R[i,j] * h[n,j]' 'sum[j] h[n,j] * R[i,j]'; do
 $(sed 's/^/    /' "$work/diff")"
 done
 
-# Params transformed, by a definition or in the sum: what sequences and steps add up of a param's gradient is a product,
-# and what is done to the matrix is done once a call. No kernel goes over the matrix for each sequence and step.
+# Params transformed, by a definition or in the sum: what sequences and steps add up of a param's gradient is
+# a product, and what is done to the matrix is done once a call. No kernel goes over the matrix for each
+# sequence and step.
 transformed() { # TERM, DEFINITION
     cat <<END
 cell transformed {

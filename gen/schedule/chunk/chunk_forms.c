@@ -139,7 +139,8 @@ static int least_steps(const Plan *p)
     return (small ? CHUNK_PAYS_STEPS_OTHER_SMALL : CHUNK_PAYS_STEPS_OTHER) + half;
 }
 
-/* Where chunks compute in wide types, or without tensor cores, a walk on chip that fills the GPU is as fast. */
+/* Where chunks compute in wide types, or without tensor cores, a walk on chip that fills the GPU is as fast.
+ * */
 static const Formula *few_enough(const Plan *p, const Formula *takes)
 {
     const ChunkCut *c = chunk_cuts(p->m)->data;

@@ -200,8 +200,8 @@ static int equal_part(int all, int most)
     return part;
 }
 
-/* Of two states rest has no tensor cores, takes a slab of keys at a time, and as many values as leave room for
- * two blocks. */
+/* Of two states rest has no tensor cores, takes a slab of keys at a time, and as many values as leave room
+ * for two blocks. */
 static void choose_coupled_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
 {
     int values = c->n_values->is_const ? (int)((c->n_values->value + 15) / 16 * 16) : 64;
@@ -255,7 +255,8 @@ static bool choose_blocks(const Plan *p, const ChunkCut *c, ChunkSize *s)
 {
     int64_t values = c->n_values->is_const ? c->n_values->value : 64;
     int64_t limit = memory_of_block(p->request);
-    int rows = p->request->hints.rows, most = c->other >= 0 ? 32 : 64; /* windows of matrices are rows x rows */
+    int rows = p->request->hints.rows;
+    int most = c->other >= 0 ? 32 : 64; /* windows of matrices are rows x rows */
     for (s->rows = rows ? rows : most; s->rows >= (rows ? rows : 16); s->rows /= 2)
         for (s->values = values > 32 ? 64 : values > 16 ? 32 : 16; s->values >= 16; s->values /= 2)
             for (s->stages = STAGES; s->stages >= 1; s->stages--) {
@@ -541,8 +542,8 @@ static const Reason *cut(Module *m)
 
 /* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of
  * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever
- * goes with it (mLSTM, DeltaProduct), or two that feed one another; in f32 and f16 one state with one update in a
- * step and one read. In f64 nothing was measured. */
+ * goes with it (mLSTM, DeltaProduct), or two that feed one another; in f32 and f16 one state with one update
+ * in a step and one read. In f64 nothing was measured. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);

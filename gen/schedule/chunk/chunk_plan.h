@@ -26,10 +26,10 @@ enum { CHUNK_STEPS_LEAST = 2 };
  * 1.7), 128 x 128 1.6 to 2.1; with 4 sequences 2 to 3.5. But 64 x 64 0.6 and 1.0 where a row has a gate for
  * each key and a correction: so 64 x 128 there. Several states, updates or reads, as mLSTM's (64 x 64 1.7
  * times), were measured with 2048 steps. In f32, 128 x 128 1.7 times with 64 heads of all sequences, 0.9 to
- * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. Of two states that feed one another rest has
- * no tensor cores: in bf16, 2 x 64 x 64, 8192 rows of one head take 2.5 times less than tile forward and 2.7
- * times less both ways, 16384 rows of 8 heads 1.2 times less and 1.3 times more. So they take calls of few heads
- * and as many steps as make tile slower than that, whose kernels all have work for each row. */
+ * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. Of two states that feed one another rest
+ * has no tensor cores: in bf16, 2 x 64 x 64, 8192 rows of one head take 2.5 times less than tile forward and
+ * 2.7 times less both ways, 16384 rows of 8 heads 1.2 times less and 1.3 times more. So they take calls of
+ * few heads and as many steps as make tile slower than that, whose kernels all have work for each row. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */

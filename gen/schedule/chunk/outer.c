@@ -241,8 +241,8 @@ static NodeId choose(Module *m, const NodeId *value, int n, IndexId by)
     return x;
 }
 
-/* Over the keys of two states: the sum of a state's vectors stands at its keys. A number that all of them have
- * stays beside. */
+/* Over the keys of two states: the sum of a state's vectors stands at its keys. A number that all of them
+ * have stays beside. */
 static Scaled coupled_of(Cut *c, const ChunkVectors *from)
 {
     Module *m = c->m;
