@@ -58,7 +58,8 @@ shared() {
     if [[ ! $key -nt $objects/stamp ]]; then
         "$@" "$source" ${flag:+"$flag"} "$key.$$" >>"$log" 2>&1 && mv "$key.$$" "$key" || return 1
     fi
-    ln -f "$key" "$object"
+    # There is nothing to link where another process puts the same object in its place just now.
+    ln -f "$key" "$object" 2>/dev/null || ln -f "$key" "$object"
 }
 
 reference() { # OBJECT COMMAND...
