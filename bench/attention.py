@@ -32,24 +32,11 @@ def timed(call):
     return statistics.median(times)
 
 
-def graphed(call):
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def say(name, peer, forward, both):
     try:
-        times = f"{timed(graphed(forward)):.4f}"
+        times = f"{timed(cold.graph_of(forward).replay):.4f}"
         if both:
-            times += f", both ways {timed(graphed(both)):.4f}"
+            times += f", both ways {timed(cold.graph_of(both).replay):.4f}"
         print(f"{name}: {peer}: {times} ms", flush=True)
     except Exception as error:                  # of any kind, of a peer: the others are measured
         print(f"{name}: {peer}: {str(error).splitlines()[0]}", flush=True)

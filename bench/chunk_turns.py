@@ -81,19 +81,6 @@ def compile_all(names, seconds):
     return done
 
 
-def graph_of(call):
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
-
-
 def ours(folder, name, at):
     given = subprocess.run([os.path.join(folder, f"{name}_chunk", "bench"), "-q", name, at], capture_output=True, text=True,
                            check=True, timeout=60)
@@ -107,7 +94,7 @@ def theirs(op, inputs, options):
     calls = {"fwd_graph_ms": lambda: op(*inputs, **options), "fwd_bwd_graph_ms": lambda: backward(op, inputs, options)}
     for key, call in calls.items():
         try:
-            graphs[key] = graph_of(call)
+            graphs[key] = cold.graph_of(call)
             peak = peers.peak(call, inputs)
         except Exception as why:
             refused = str(why).split("\n")[0]

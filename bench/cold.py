@@ -23,3 +23,17 @@ def timed(call):
         torch.cuda.synchronize()
         times.append(before.elapsed_time(behind))
     return statistics.median(times)
+
+
+def graph_of(call):
+    """A CUDA graph of the call, behind three calls on another stream, so that nothing is made for the first time in it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph

@@ -20,19 +20,6 @@ SPEC = """cell linear_8 {
 """
 
 
-def graphed(call):
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def layer_of(stored, D, F):
     layer = stored(D=D, F=F).cuda()
     layer.encode()
@@ -56,7 +43,7 @@ def rows_of(layer, rows, D, F):
 
 def times(stored):
     for rows, D, F in ((8192, 4096, 4096), (1024, 4096, 4096), (16, 4096, 4096), (8192, 1024, 1024)):
-        ways = {name: graphed(call) for name, call in rows_of(layer_of(stored, D, F), rows, D, F).items()}
+        ways = {name: cold.graph_of(call).replay for name, call in rows_of(layer_of(stored, D, F), rows, D, F).items()}
         for turn in range(2):
             row = {name: round(cold.timed(call), 4) for name, call in ways.items()}
             print(json.dumps({"rows": rows, "D": D, "F": F} | row), flush=True)

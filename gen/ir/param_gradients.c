@@ -232,7 +232,7 @@ static NodeId guarded_adjoint(const Module *m, NodeId id)
     return zero->kind == N_CONST && zero->value == 0 && moving == 1 ? cond->args[0] : -1;
 }
 
-/* The array's expression, where the node is one or reads one of its own step; else -1. */
+/* The array's expression, where the node is one or reads one at the same step; else -1. */
 static NodeId expression_read(const Module *m, const Node *n)
 {
     if ((n->kind != N_VIEW && n->kind != N_ARRAY) || n->step)

@@ -241,7 +241,7 @@ template <class M> struct cell_chunk_coupled_rester {
                          additions = M::additions, vectors = readers + additions;
     static constexpr int square_pitch = C + 1, value_pitch = V + 1, slab_pitch = slab + 1;
     static constexpr int wide = V > slab ? V : slab;
-    static_assert(M::rest_threads == threads, "patches are of so many threads");
+    static_assert(M::rest_threads == threads, "rest has a thread for each patch");
 
     // Of Real: dA_fn [C][C + 1]; y_f and d_n [C][V + 1]; S_0 and dS_C [slab][V + 1]; of each vector its slab,
     // and dF_f and dE_n of it, [C][slab + 1]; what goes out [C][wide + 1]; numbers of vectors and of z, and

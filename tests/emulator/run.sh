@@ -63,9 +63,9 @@ build_and_run() {
         objects="$objects $out/cell_emu_backend.o $build/libcell.a"
         libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     fi
+    [[ $name != device_* ]] || kind=kernel_flags
     # shellcheck disable=SC2086
     if [[ ! -e $program || -n $(find $inputs -newer "$program" -type f 2>/dev/null) ]]; then
-        [[ $name != device_* ]] || kind=kernel_flags
         build_one || { failed=$((failed + 1)); return; }
     fi
     said=$("$program" 2>&1)

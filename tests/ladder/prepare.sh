@@ -27,9 +27,8 @@ if [[ -n ${COVER:-} && -z ${ONLY:-} ]]; then
 fi
 [[ -n ${ONLY:-} || ${SANITIZED:-} == all ]] || : >"$dir/plain"
 # Whether AddressSanitizer looks at an instance: at the first with a schedule in 16 bits, with one in a wider
-# type, and with each option of time. Instances without a named
-# schedule have no turn; kernels of more than 200,000 letters, which it makes four times as long to compile,
-# leave theirs to the next.
+# type, and with each option of time. Instances without a named schedule have no turn; kernels of more than
+# 200,000 letters, which it makes four times as long to compile, leave theirs to the next.
 sanitizer_takes() { # options, kernels
     local schedule width=wider what turn=1
     (($(wc -c <"$2") < 200000)) || return 1

@@ -126,8 +126,8 @@ static int64_t rest_coupled(const ChunkFacts *f)
     const int64_t readers = f->reads + f->corrections, additions = f->writes + f->corrections,
                   vectors = readers + additions;
     int64_t reals = readers * additions * C * (C + 1) + vectors * C * (V + 1) + 2 * slab * (V + 1) +
-                    2 * vectors * C * (slab + 1) + C * (wide + 1) + 2 * (vectors + additions) * C + 4 * C * C +
-                    4 * (C + 1) + slab / 2 * 4;
+                    2 * vectors * C * (slab + 1) + C * (wide + 1) + 2 * (vectors + additions) * C +
+                    4 * C * C + 4 * (C + 1) + slab / 2 * 4;
     return carve(operands(f), 1) + matrices(f) + carve(reals, f->real);
 }
 

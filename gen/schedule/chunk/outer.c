@@ -310,7 +310,8 @@ typedef struct TakenVector {
 
 /* An operand of all updates. Is its vector the one that was taken, it is that tensor, and its cotangent is
  * part of that one's. */
-static bool take_operand(Cut *c, Scaled *x, Over over, const char *name, TakenVector *taken, ChunkOperand *out)
+static bool take_operand(Cut *c, Scaled *x, Over over, const char *name, TakenVector *taken,
+                         ChunkOperand *out)
 {
     Module *m = c->m;
     int n = c->to->updates;
