@@ -192,6 +192,7 @@ static Plan *plan_parts_of(const Module *lowered, const char *name, const Plan *
     int said = c->diags.len, errors = c->errors;
     Module *copy = module_copy(lowered);
     copy->stack = first->m->stack;
+    copy->fold = first->m->fold;
     copy->side = side;
     const Module *program = compile_lowered(copy, fast_passes);
     Request request = *first->request;
@@ -402,6 +403,17 @@ static bool is_better_concatenated(const Plan *p, const Plan *apart)
            products_of_steps(p) < products_of_steps(apart);
 }
 
+/* A factor less in each step must not make other kernels of it that move more: so it is where a product is no
+ * GEMM, but a sum of each row that a kernel takes along. Where one kernel walks the steps of each direction, it
+ * does not matter how many there would be. */
+static bool is_better_folded(const Plan *p, const Plan *first)
+{
+    bool walked = walks_of(p) == (p->m->has_grad ? 2 : 1);
+    return p->schedule == first->schedule && walks_of(p) >= walks_of(first) &&
+           bytes_of_steps(p) <= bytes_of_steps(first) &&
+           (walked || groups_of_steps(p) <= groups_of_steps(first));
+}
+
 /* Why products that are added up are no one. */
 static void tell_apart(Plan *p, const Module *tried)
 {
@@ -424,7 +436,7 @@ static void tell_concatenated(Plan *p, const Module *taken)
 
 /* The plan with such products, and the program that it is of; or the plan of before, where there are none, or
  * it would be slower. What is said is of the plan that is taken; `said` was, before the first one. */
-static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, int said,
+static Plan *plan_with(const Module *lowered, Stacking stacking, bool fold, Plan *first, int said,
                        const Module **program)
 {
     Compiler *c = lowered->c;
@@ -432,8 +444,9 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, in
     int own = c->diags.len, errors = c->errors;
     bool columns = stacking == STACK_COLUMNS;
     copy->stack = stacking;
+    copy->fold = fold;
     const Module *stacked = stacking == STACK_NONE ? NULL : compile_until(copy, fast_passes, "stacked");
-    bool changed = stacked && (columns ? stacked->concatenated : stacked->stacked);
+    bool changed = stacked && (columns ? stacked->concatenated : fold ? stacked->folded.len : stacked->stacked);
     if (changed) {
         c->diags.len = own;
         stacked = compile_lowered(copy, fast_passes);
@@ -441,7 +454,7 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, in
     int passed = c->diags.len;
     Plan *p = changed && stacked ? plan_once(stacked, first->m->name, first->request) : NULL;
     if (!p || p->schedule->on_chip != first->schedule->on_chip ||
-        !(columns ? is_better_concatenated(p, first) : is_better(p, first))) {
+        !(columns ? is_better_concatenated(p, first) : fold ? is_better_folded(p, first) : is_better(p, first))) {
         if (columns && stacked)
             tell_apart(first, stacked);
         c->diags.len = own;
@@ -458,16 +471,19 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, Plan *first, in
 static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Module **program)
 {
     Stacking stacking = stacking_of(first);
-    Plan *p = plan_with(lowered, stacking, first, said, program);
+    Plan *p = plan_with(lowered, stacking, false, first, said, program);
+    if (stacking == STACK_ALL)
+        p = plan_with(lowered, stacking, true, p, said, program);
     return stacking == STACK_ALL && products_of_steps(p) > 1
-               ? plan_with(lowered, STACK_COLUMNS, p, said, program)
+               ? plan_with(lowered, STACK_COLUMNS, p->m->fold, p, said, program)
                : p;
 }
 
 /* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an
  * H200: an LSTM's step of 4096 units, B 1, 0.28 ms with a copy of 268 MB, 0.13 with six products more; of
- * 1024, B 16, 0.046 with 17 MB, 0.056). */
-enum { PRODUCT_COST = 6 << 20 };
+ * 1024, B 16, 0.046 with 17 MB, 0.056). FACTOR_COST: in the time that a factor of a product's rows takes in each
+ * step of both directions (an LSTM of 1024 with normalised weights, B 16: 0.9 us for four of them). */
+enum { PRODUCT_COST = 6 << 20, FACTOR_COST = PRODUCT_COST / 16 };
 
 /* For calls of so few steps that the copies take longer than the products that they save: the cell with
  * its params apart, as it was planned before. NULL where no call is, or a walk would stand in the text
@@ -477,7 +493,8 @@ static Plan *plan_short(const Module *apart, const Module *stacked, const Plan *
     Compiler *c = apart->c;
     Module *m = first->m;
     const Poly *copied = poly_mul(m, stacked->laid, poly_const(m, dtype_bytes(first->request->dtype)));
-    const Poly *saved = poly_const(m, (int64_t)stacked->fewer * PRODUCT_COST);
+    const Poly *saved = poly_const(m, (int64_t)stacked->fewer * PRODUCT_COST +
+                                          (int64_t)stacked->folded.len * FACTOR_COST);
     int said = c->diags.len, errors = c->errors;
     Request request = *first->request;
     if (first->schedule->on_chip || (copied->is_const && copied->value < saved->value))
@@ -502,10 +519,11 @@ static const Plan *plan_unsaid(const Module *lowered)
     return p;
 }
 
-Stacking cuda_stacking(const Module *lowered)
+void cuda_settle(Module *lowered)
 {
     const Plan *p = plan_unsaid(lowered);
-    return p ? p->m->stack : STACK_NONE;
+    lowered->stack = p ? p->m->stack : STACK_NONE;
+    lowered->fold = p && p->m->fold;
 }
 
 int cuda_split_side(const Module *lowered)

@@ -8,6 +8,7 @@
 #include "front/front.h"
 #include "ir/concatenated.h"
 #include "ir/copies.h"
+#include "ir/folded.h"
 #include "kir/kir.h"
 #include "ir/param_gradients.h"
 #include "ir/products.h"
@@ -37,6 +38,8 @@ const Pass fast_passes[] = {
       "the IR with one definition for each place, where a definition is read at certain places only" },
     { "products", make_products,
       "the IR with sums as products of a param and one value, as far as they are such" },
+    { "folded", fold_factors,
+      "the IR with factors that params make in the matrices of the products that they multiply, where that is faster" },
     { "concatenated", concatenate_products,
       "the IR with products of several vectors that are added up as one product, where that is faster" },
     { "stacked", stack_products,
@@ -214,7 +217,7 @@ int dump_spec(Compiler *c, const char *path)
                                                                        : sum_passes;
         Module *lowered = compile(c, path, front_passes), *m = NULL;
         if (lowered && passes == fast_passes)
-            lowered->stack = cuda_stacking(lowered);
+            cuda_settle(lowered);
         if (lowered && strcmp(c->dump_after, "split") == 0)
             lowered->side = cuda_split_side(lowered);
         if (lowered)

@@ -658,7 +658,6 @@ void concatenate_products(Module *m)
     const size_t n = (size_t)m->nodes.len + 1;
     if (m->stack != STACK_COLUMNS)
         return;
-    m->laid = poly_const(m, 0);
     Pass s = { .m = m,
                .n = m->nodes.len,
                .feeds = arena_alloc(m->arena, n),

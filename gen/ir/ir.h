@@ -184,6 +184,8 @@ struct Module {
     int parts; /* the number of parts that it made of that axis; or 0 */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
+    bool fold; /* what the pass `folded` is asked for: factors that params make go into a product's matrix */
+    Vec(NodeId) folded; /* the matrices that have such factors */
     int concatenated; /* sums that have one product for several vectors */
     Vec(NodeId) joined; /* its matrices that are no params */
     const char *concatenated_of; /* the vectors, in words */

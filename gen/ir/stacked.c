@@ -396,6 +396,14 @@ static bool is_joined(const Module *m, NodeId matrix)
     return joined;
 }
 
+static bool is_folded(const Module *m, NodeId matrix)
+{
+    bool folded = false;
+    for (int i = 0; i < m->folded.len; i++)
+        folded |= m->folded.data[i] == matrix;
+    return folded;
+}
+
 /* Of the block, the matrix with an axis for each of its indices. Behind the conditions of the stack the
  * index of a row goes over all blocks, so that a place of the param would belong to several pairs of a head
  * and a row, and its gradient would be a sum of cases. What has the columns of several params is read from
@@ -562,8 +570,8 @@ static void stack_from(Pass *s, int of)
         m->stacked++;
         m->fewer += n - 1;
         m->laid = poly_add(m, m->laid, elements_made(m, k.matrix));
-        for (int b = 0; b < n; b++) /* of which one copy has the rows and columns */
-            if (is_joined(m, all->data[blocks[b]].matrix))
+        for (int b = 0; b < n; b++) /* of which one copy has the rows and columns, and the factors */
+            if (is_joined(m, all->data[blocks[b]].matrix) || is_folded(m, all->data[blocks[b]].matrix))
                 m->laid = poly_sub(m, m->laid, elements_made(m, all->data[blocks[b]].matrix));
     }
     vec_push(m->arena, &s->stacks, k);
@@ -678,8 +686,6 @@ void stack_products(Module *m)
 {
     if (m->stack == STACK_NONE)
         return;
-    if (m->stack != STACK_COLUMNS) /* else concatenated.c counts from there on */
-        m->laid = poly_const(m, 0);
     stack_those(m, true);
     stack_those(m, false);
 }
