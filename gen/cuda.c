@@ -193,6 +193,7 @@ static Plan *plan_parts_of(const Module *lowered, const char *name, const Plan *
     Module *copy = module_copy(lowered);
     copy->stack = first->m->stack;
     copy->fold = first->m->fold;
+    copy->unroll = first->m->unroll;
     copy->side = side;
     const Module *program = compile_lowered(copy, fast_passes);
     Request request = *first->request;
@@ -414,6 +415,17 @@ static bool is_better_folded(const Plan *p, const Plan *first)
            (walked || groups_of_steps(p) <= groups_of_steps(first));
 }
 
+/* Sums over a few places that are written out are worth it where one kernel then walks a direction, or a step has
+ * fewer kernels. */
+static bool is_better_unrolled(const Plan *p, const Plan *first)
+{
+    bool fewer = walks_of(p) > walks_of(first) ||
+                 (groups_of_step(p, FORWARD) <= groups_of_step(first, FORWARD) &&
+                  groups_of_step(p, BACKWARD) <= groups_of_step(first, BACKWARD) &&
+                  groups_of_steps(p) < groups_of_steps(first));
+    return p->schedule == first->schedule && fewer && is_better(p, first);
+}
+
 /* Why products that are added up are no one. */
 static void tell_apart(Plan *p, const Module *tried)
 {
@@ -434,19 +446,48 @@ static void tell_concatenated(Plan *p, const Module *taken)
         buf_f(&p->reasons, "%s\n", taken->apart);
 }
 
+/* What the passes in front of differentiation are asked for, of which the last is new. */
+typedef enum { STACKED, FOLDED, UNROLLED, CONCATENATED } Change;
+typedef struct Asked {
+    Stacking stacking;
+    bool fold, unroll;
+    Change change;
+} Asked;
+
+static bool has_changed(const Module *m, Change change)
+{
+    switch (change) {
+    case STACKED: return m->stacked > 0;
+    case FOLDED: return m->folded.len > 0;
+    case UNROLLED: return m->unrolled > 0;
+    case CONCATENATED: return m->concatenated > 0;
+    }
+    return false;
+}
+
+static bool is_better_by(const Plan *p, const Plan *first, Change change)
+{
+    switch (change) {
+    case STACKED: return is_better(p, first);
+    case FOLDED: return is_better_folded(p, first);
+    case UNROLLED: return is_better_unrolled(p, first);
+    case CONCATENATED: return is_better_concatenated(p, first);
+    }
+    return false;
+}
+
 /* The plan with such products, and the program that it is of; or the plan of before, where there are none, or
  * it would be slower. What is said is of the plan that is taken; `said` was, before the first one. */
-static Plan *plan_with(const Module *lowered, Stacking stacking, bool fold, Plan *first, int said,
-                       const Module **program)
+static Plan *plan_with(const Module *lowered, Asked asked, Plan *first, int said, const Module **program)
 {
     Compiler *c = lowered->c;
     Module *copy = module_copy(lowered);
     int own = c->diags.len, errors = c->errors;
-    bool columns = stacking == STACK_COLUMNS;
-    copy->stack = stacking;
-    copy->fold = fold;
-    const Module *stacked = stacking == STACK_NONE ? NULL : compile_until(copy, fast_passes, "stacked");
-    bool changed = stacked && (columns ? stacked->concatenated : fold ? stacked->folded.len : stacked->stacked);
+    copy->stack = asked.stacking;
+    copy->fold = asked.fold;
+    copy->unroll = asked.unroll;
+    const Module *stacked = asked.stacking == STACK_NONE ? NULL : compile_until(copy, fast_passes, "stacked");
+    bool changed = stacked && has_changed(stacked, asked.change);
     if (changed) {
         c->diags.len = own;
         stacked = compile_lowered(copy, fast_passes);
@@ -454,15 +495,15 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, bool fold, Plan
     int passed = c->diags.len;
     Plan *p = changed && stacked ? plan_once(stacked, first->m->name, first->request) : NULL;
     if (!p || p->schedule->on_chip != first->schedule->on_chip ||
-        !(columns ? is_better_concatenated(p, first) : fold ? is_better_folded(p, first) : is_better(p, first))) {
-        if (columns && stacked)
+        !is_better_by(p, first, asked.change)) {
+        if (asked.change == CONCATENATED && stacked)
             tell_apart(first, stacked);
         c->diags.len = own;
         c->errors = errors;
         return first;
     }
     unsay(c, said, passed);
-    if (columns)
+    if (asked.change == CONCATENATED)
         tell_concatenated(p, stacked);
     *program = stacked;
     return p;
@@ -471,12 +512,19 @@ static Plan *plan_with(const Module *lowered, Stacking stacking, bool fold, Plan
 static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Module **program)
 {
     Stacking stacking = stacking_of(first);
-    Plan *p = plan_with(lowered, stacking, false, first, said, program);
-    if (stacking == STACK_ALL)
-        p = plan_with(lowered, stacking, true, p, said, program);
-    return stacking == STACK_ALL && products_of_steps(p) > 1
-               ? plan_with(lowered, STACK_COLUMNS, p->m->fold, p, said, program)
-               : p;
+    Asked asked = { .stacking = stacking, .change = STACKED };
+    Plan *p = plan_with(lowered, asked, first, said, program);
+    if (stacking != STACK_ALL)
+        return p;
+    asked.unroll = true;
+    asked.change = UNROLLED;
+    p = plan_with(lowered, asked, p, said, program);
+    asked.unroll = p->m->unroll;
+    asked.fold = true;
+    asked.change = FOLDED;
+    p = plan_with(lowered, asked, p, said, program);
+    asked = (Asked){ STACK_COLUMNS, p->m->fold, p->m->unroll, CONCATENATED };
+    return products_of_steps(p) > 1 ? plan_with(lowered, asked, p, said, program) : p;
 }
 
 /* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an
@@ -497,7 +545,7 @@ static Plan *plan_short(const Module *apart, const Module *stacked, const Plan *
                                           (int64_t)stacked->folded.len * FACTOR_COST);
     int said = c->diags.len, errors = c->errors;
     Request request = *first->request;
-    if (first->schedule->on_chip || (copied->is_const && copied->value < saved->value))
+    if (first->schedule->on_chip || (copied->is_const && copied->value <= saved->value))
         return NULL;
     request.calls = CALLS_SHORT;
     request.when =
@@ -524,6 +572,7 @@ void cuda_settle(Module *lowered)
     const Plan *p = plan_unsaid(lowered);
     lowered->stack = p ? p->m->stack : STACK_NONE;
     lowered->fold = p && p->m->fold;
+    lowered->unroll = p && p->m->unroll;
 }
 
 int cuda_split_side(const Module *lowered)

@@ -14,6 +14,7 @@
 #include "ir/products.h"
 #include "ir/split_states.h"
 #include "ir/stacked.h"
+#include "ir/unrolled.h"
 #include "plan/plan.h"
 #include "plan/reason.h"
 #include "pipeline.h"
@@ -34,6 +35,7 @@ const Pass reference_passes[] = {
 const Pass fast_passes[] = {
     { "parse", NULL, "" },
     { "lower", NULL, "" },
+    { "unrolled", unroll_sums, "the IR with sums over a few places written out, where a step has fewer kernels so" },
     { "copies", split_copies,
       "the IR with one definition for each place, where a definition is read at certain places only" },
     { "products", make_products,

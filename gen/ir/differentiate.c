@@ -321,6 +321,35 @@ static void solve_axis(Solve *s, const IxExpr *e, const IxExpr *axis)
     require(s, OP_EQ, e, axis);
 }
 
+/* Has it a quotient or a remainder? */
+static bool divides(const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++)
+        if (e->terms[i].kind != IA_INDEX)
+            return true;
+    return false;
+}
+
+/* Axes from k on that one index counts through, `div(r,N)` and `r % N`: together they have one place, r, in an axis
+ * of all of them. Solves for it and gives the number of these axes; 0: they are no such. */
+static int solve_counted(Solve *s, const IxExpr *const *map, const IndexId *axes, int k, int n)
+{
+    Module *m = s->d->m;
+    if (!divides(map[k]))
+        return 0;
+    const IxExpr *place = map[k], *axis = ix_index(m, axes[k]);
+    for (int i = k + 1; i < n && divides(map[i]); i++) {
+        const Poly *extent = m->indices.data[axes[i]].extent;
+        place = ix_add(m, ix_scale(m, place, extent), map[i]);
+        axis = ix_add(m, ix_scale(m, axis, extent), ix_index(m, axes[i]));
+        if (!divides(place)) {
+            solve_axis(s, place, axis);
+            return i - k + 1;
+        }
+    }
+    return 0;
+}
+
 static void collect_indices(const IxExpr *e, Solve *s)
 {
     for (int i = 0; i < e->nterms; i++) {
@@ -392,6 +421,9 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
         plain = plain && ix_is_index(map[k], &which) && which >= IX_FIRST &&
                 m->indices.data[which].extent == m->indices.data[axes[k]].extent;
     }
+    /* Of a param in a product the sum over the steps comes first, and then the places (param_gradients.c). */
+    const NodeKind kind = at(d, value)->kind;
+    const bool counted = per_step || kind == N_ARRAY || kind == N_VIEW;
     bool slice = !plain && per_step && !step, part = slice && is_part_of_array(d, cond, value);
     value = guarded(m, cond, value);
     if (slice && !part)
@@ -414,8 +446,12 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
     value = node_subst(m, value, old, apart, s.n);
     if (step && !solve_unit(&s, ix_subst(m, step, old, apart, s.n), target))
         solve_axis(&s, ix_subst(m, step, old, apart, s.n), target);
+    const IxExpr *places[64] = { NULL };
     for (int k = 0; k < n; k++)
-        solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), ix_index(m, axes[k]));
+        places[k] = ix_subst(m, map[k], old, apart, s.n);
+    for (int k = 0, together; k < n; k += together ? together : 1)
+        if (!(together = counted ? solve_counted(&s, places, axes, k, n) : 0))
+            solve_axis(&s, places[k], ix_index(m, axes[k]));
     IndexId from[64];
     const IxExpr *to[64];
     int solved = 0;

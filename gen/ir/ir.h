@@ -185,6 +185,8 @@ struct Module {
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;
     bool fold; /* what the pass `folded` is asked for: factors that params make go into a product's matrix */
+    bool unroll; /* likewise, of `unrolled`: sums over a few places are written out; how many were */
+    int unrolled;
     Vec(NodeId) folded; /* the matrices that have such factors */
     int concatenated; /* sums that have one product for several vectors */
     Vec(NodeId) joined; /* its matrices that are no params */

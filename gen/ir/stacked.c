@@ -36,6 +36,7 @@ typedef struct Product {
     Indices along, rows;
     const IxExpr *place; /* the last of its rows, in the sum's own names */
     bool joined; /* of several indices, `h*N + i`, along one axis of the matrix */
+    Indices flat; /* indices of the matrix whose rows were several axes of a param (flatten_rows); n 0: they were not */
     bool single; /* a gate's one row, `w[d]`: the last row has the extent 1 */
     When when;
     /* The same with the indices of the first product of the vector, and rows of the pass: equal where the
@@ -174,6 +175,51 @@ static void join_rows(Module *m, Product *x)
     }
 }
 
+/* Rows of several axes as one row, as they lie: of `A[a,n,j]` with rows a and n the row `a*N + n`. False: they are not
+ * axes of a param that stand behind one another, each read as a whole. */
+static bool flatten_rows(Module *m, Product *x)
+{
+    const Node load = *at(m, x->matrix);
+    const IxExpr *map[MOST_AXES], *place = ix_const(m, poly_const(m, 0));
+    const Poly *all = poly_const(m, 1);
+    int first = 0;
+    if (load.kind != N_LOAD || load.nmap > MOST_AXES || x->rows.n < 2 || x->joined)
+        return false;
+    while (first < load.nmap && load.map[first] != ix_index(m, x->rows.of[0]))
+        first++;
+    for (int i = 0; i < x->rows.n; i++) {
+        const Poly *own = extent(m, x->rows.of[i]);
+        if (first + i >= load.nmap || load.map[first + i] != ix_index(m, x->rows.of[i]) ||
+            m->tensors.data[load.tensor].axes[first + i] != own)
+            return false;
+        place = ix_add(m, ix_scale(m, place, own), ix_index(m, x->rows.of[i]));
+        all = poly_mul(m, all, own);
+    }
+    const IndexId row = module_index(m, intern(m->c, "r"), all);
+    const IxExpr *rest = ix_index(m, row);
+    memcpy(map, load.map, sizeof *map * (size_t)load.nmap);
+    for (int i = x->rows.n - 1; i >= 0; i--) {
+        const Poly *own = extent(m, x->rows.of[i]);
+        map[first + i] = i == 0 ? rest : ix_mod(m, rest, own);
+        rest = ix_div(m, rest, own);
+    }
+    const NodeId whole = node_load(m, load.tensor, map, load.nmap);
+    if (at(m, whole)->kind != N_LOAD) /* not known to lie inside */
+        return false;
+    for (int i = 0; i < load.nmap; i++) {
+        const bool flat = i >= first && i < first + x->rows.n;
+        IndexId own = row;
+        if (i == first || (!flat && ix_is_index(load.map[i], &own)))
+            add_index(&x->flat, own);
+    }
+    x->matrix = whole;
+    x->place = place;
+    x->rows.of[0] = row;
+    x->rows.n = 1;
+    x->joined = true;
+    return true;
+}
+
 /* One row of a matrix, as that of a gate of one value is: a row of extent 1. It is that of the param's axis
  * that is read at a known place, if there is one, so that rows of one param are slices of it. */
 static void one_row(Module *m, Product *x)
@@ -281,14 +327,11 @@ static bool fits_behind(const Module *m, const Poly *rows, const Poly *first, Wh
 }
 
 /* Has the one product the vector of the other, summed over the same of its indices, and a matrix with the
- * same heads and the same axes before its last one of rows? */
-static bool goes_with(Pass *s, const Product *x, const Product *first)
+ * same heads? */
+static bool has_vector_of(Pass *s, const Product *x, const Product *first)
 {
     Module *m = s->m;
-    if (x->when != first->when ||
-        !fits_behind(m, extent(m, last_row(x)), extent(m, last_row(first)), x->when) ||
-        !same_extents(m, &x->along, &first->along, x->along.n) ||
-        !same_extents(m, &x->rows, &first->rows, x->rows.n - 1) ||
+    if (x->when != first->when || !same_extents(m, &x->along, &first->along, x->along.n) ||
         renamed(m, x->vector, &x->along, &first->along) != first->vector)
         return false;
     for (int i = 0; i < x->along.n; i++)
@@ -298,6 +341,29 @@ static bool goes_with(Pass *s, const Product *x, const Product *first)
                 varies_over(at(m, first->matrix), first->along.of[i]))
             return false;
     return true;
+}
+
+/* And has its matrix the same axes before its last one of rows? */
+static bool goes_with(Pass *s, const Product *x, const Product *first)
+{
+    Module *m = s->m;
+    return fits_behind(m, extent(m, last_row(x)), extent(m, last_row(first)), x->when) &&
+           same_extents(m, &x->rows, &first->rows, x->rows.n - 1) && has_vector_of(s, x, first);
+}
+
+/* Of products of one vector whose matrices have other axes of rows than one another, each has one axis of rows. */
+static void flatten_other_rows(Pass *s)
+{
+    Product *all = s->products.data;
+    for (int i = 0; i < s->products.len; i++) {
+        bool other = false;
+        for (int k = 0; k < s->products.len && !other; k++)
+            other = !same_extents(s->m, &all[k].rows, &all[i].rows, all[i].rows.n - 1) &&
+                    has_vector_of(s, &all[k], &all[i]);
+        for (int k = 0; other && k < s->products.len; k++)
+            if (has_vector_of(s, &all[k], &all[i]))
+                flatten_rows(s->m, &all[k]);
+    }
 }
 
 static NodeId key_of(Pass *s, const Product *x, const Product *first)
@@ -414,6 +480,8 @@ static NodeId with_own_axes(Module *m, const Product *x)
     Indices axes;
     if (is_joined(m, x->matrix))
         return matrix.args[0];
+    if (x->flat.n)
+        return node_array(m, x->matrix, x->flat.of, x->flat.n, NULL, matrix.span);
     if (!(x->single || joins_axes(&matrix)) || !indices_of(&matrix, &axes))
         return x->matrix;
     if (x->single && !has(&axes, last_row(x)))
@@ -669,6 +737,8 @@ static void stack_those(Module *m, bool single)
     int nodes = m->nodes.len, before = m->stacked;
     s.product_of = arena_alloc(m->arena, sizeof *s.product_of * (size_t)(nodes + 1));
     find_products(&s);
+    if (m->stack >= STACK_ALL)
+        flatten_other_rows(&s);
     for (int i = 0; i < s.products.len; i++)
         if (s.products.data[i].stack < 0)
             stack_from(&s, i);
