@@ -2,13 +2,17 @@
  * that other arrays read is a copy of what they read. A value that is carried and pointwise stays as it is. */
 #include "plan_pass.h"
 
-/* A root that other arrays read gets a copy as the root, so that a root is only ever written. */
-static NodeId split_root(Plan *p, NodeId root, const bool *read)
+/* A root that other arrays read gets a copy as the root, so that a root is only ever written. The copy may be a
+ * node that there is, and that is read: then a copy of that. nodes: how many `read` knows. */
+static NodeId split_root(Plan *p, NodeId root, const bool *read, int nodes)
 {
     if (root < 0 || !read[root])
         return root;
     Node n = *at(p, root);
-    return node_array(p->m, root, n.axes, n.naxes, n.name, n.span);
+    NodeId copy = root;
+    while (copy < nodes && read[copy])
+        copy = node_array(p->m, copy, n.axes, n.naxes, n.name, n.span);
+    return copy;
 }
 
 static void mark_reads(const Plan *p, NodeId id, bool *seen, bool *read)
@@ -40,7 +44,7 @@ void split_roots(Plan *p)
                 continue;
             if (carried)
                 read[root] = true;
-            m->roots.data[t].of[k] = split_root(p, root, read);
+            m->roots.data[t].of[k] = split_root(p, root, read, n);
         }
     }
 }
