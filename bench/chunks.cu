@@ -46,7 +46,7 @@ template <int D, bool Corrected, int Decay> struct Cell {
                          rest_keys = Decay != 2               ? D
                                      : Corrected == (D == 64) ? 64
                                                               : 32,
-                         rest_values = D, rest_threads = D == 64 && !(Corrected && Decay == 2) ? 256 : 512;
+                         rest_values = D, read_values = D, rest_threads = D == 64 && !(Corrected && Decay == 2) ? 256 : 512;
 };
 
 #ifndef CELL
@@ -130,7 +130,7 @@ static __device__ cell_chunk<M> place(const Call &c, int64_t of)
     return x;
 }
 
-static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_prep<M>::threads) prep(const __grid_constant__ Call c)
 {
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk_prepare<M>(place(c, blockIdx.x / chunks), blockIdx.x % chunks);
@@ -138,6 +138,12 @@ static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep(const __grid_c
 static __global__ void __launch_bounds__(cell_chunk_walker<M>::threads) walk(const __grid_constant__ Call c)
 {
     cell_chunk_walk<M>(place(c, blockIdx.x / (D / M::values)), blockIdx.x % (D / M::values) * M::values);
+}
+/* Where reads are apart: of a chunk, behind the walk. */
+static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) read_of(const __grid_constant__ Call c)
+{
+    const int64_t chunks = cell_chunk_count(c.T, M::rows);
+    cell_chunk_read<M>(place(c, blockIdx.x / chunks), blockIdx.x % chunks, 0);
 }
 
 static __device__ cell_chunk_backward<M> place_back(const Call &c, int64_t of)
@@ -164,12 +170,12 @@ static __device__ cell_chunk_backward<M> place_back(const Call &c, int64_t of)
     return g;
 }
 
-static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) prep_again(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_prep<M>::threads) prep_again(const __grid_constant__ Call c)
 {
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk_prepare<M>(place_back(c, blockIdx.x / chunks).of, blockIdx.x % chunks);
 }
-static __global__ void __launch_bounds__(CELL_CHUNK_THREADS) back(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_back_walker<M>::threads) back(const __grid_constant__ Call c)
 {
     cell_chunk_walk_back<M>(place_back(c, blockIdx.x / (D / M::values)),
                             blockIdx.x % (D / M::values) * M::values);
@@ -312,10 +318,10 @@ static void run_back(Call c, char *flush, double rate)
                                (int)cell_chunk_back_walker<M>::smem()));
     CHECK(cudaFuncSetAttribute((const void *)rest, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                (int)cell_chunk_rester<M>::smem()));
-    prep_again<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c);
+    prep_again<<<(unsigned)chunks, cell_chunk_prep<M>::threads, cell_chunk_prep<M>::smem()>>>(c);
     const double back_ms = median(
         [&] {
-            back<<<(unsigned)(c.B * c.H * D / M::values), CELL_CHUNK_THREADS,
+            back<<<(unsigned)(c.B * c.H * D / M::values), cell_chunk_back_walker<M>::threads,
                    cell_chunk_back_walker<M>::smem()>>>(c);
         },
         flush);
@@ -371,12 +377,19 @@ static void run(int64_t B, int64_t T, int64_t H, char *flush, double rate)
     CHECK(cudaFuncSetAttribute((const void *)walk, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                (int)cell_chunk_walker<M>::smem()));
     const auto run_prep = [&] {
-        prep<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_prep<M>::smem()>>>(c);
+        prep<<<(unsigned)chunks, cell_chunk_prep<M>::threads, cell_chunk_prep<M>::smem()>>>(c);
     };
     const auto run_walk = [&] {
         walk<<<(unsigned)(B * H * D / M::values), cell_chunk_walker<M>::threads,
                cell_chunk_walker<M>::smem()>>>(c);
+        if constexpr (cell_chunk_apart<M>())
+            read_of<<<(unsigned)chunks, CELL_CHUNK_THREADS, cell_chunk_reads<M>::smem()>>>(c);
     };
+    if constexpr (cell_chunk_apart<M>()) {
+        c.saved = saved;
+        CHECK(cudaFuncSetAttribute((const void *)read_of, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)cell_chunk_reads<M>::smem()));
+    }
     const double prep_ms = median(run_prep, flush), walk_ms = median(run_walk, flush);
     const double both_ms = median([&] { run_prep(), run_walk(); }, flush);
     c.saved = saved;

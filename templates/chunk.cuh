@@ -21,6 +21,7 @@ $part chunk_facts
  *   text  decay         0: none, 1: a number of a step, 2: one of each key, 3: a matrix of two states
  *   text  together      additions of a chunk that go as one product
  *   text  stages        chunks on their way
+ *   text  read_values   values of a block that makes what is read
  *   text  rest_keys     of the last kernel backward: keys of a turn
  *   text  rest_values   values of a turn
  *   text  rest_threads  its threads
@@ -30,7 +31,7 @@ struct $facts {
     typedef $real Real;
     typedef $part_type Part;
     typedef $store Store;
-    static constexpr int rows = $rows, keys = $keys, values = $values, additions = $additions, reads = $reads, corrected = $corrected, known = $known, before = $before, decay = $decay, together = $together, stages = $stages, rest_keys = $rest_keys, rest_values = $rest_values, rest_threads = $rest_threads;
+    static constexpr int rows = $rows, keys = $keys, values = $values, additions = $additions, reads = $reads, corrected = $corrected, known = $known, before = $before, decay = $decay, together = $together, stages = $stages, read_values = $read_values, rest_keys = $rest_keys, rest_values = $rest_values, rest_threads = $rest_threads;
 };
 $same
 [[maybe_unused]] static __device__ const $real ${facts}_zero = 0, ${facts}_one = 1;
@@ -45,6 +46,7 @@ $part chunk
  *   if     packed     sequences are packed: a head has places for chunks of all of them, one behind the other
  *   text   all_rows   of all sequences of a head, where packed
  *   if     by_chunk   a share is a chunk
+ *   if     divided    and a block has some values of it
  *   if     places     a share is a place for a chunk, of packed sequences
  *   if     walks      a share is some values, of packed sequences
  *   text   starts     the first row of each sequence, where packed
@@ -75,16 +77,32 @@ $else
 const int64_t heads = $heads, chunks = cell_chunk_count($rows, $length);
 $end
 $if by_chunk
+$if divided
+const int64_t blocks = ($values + $each_less) / $each;
+$end
 const int64_t shares = chunks;
 $else
 const int64_t blocks = ($values + $each_less) / $each;
 $if segments
-const int64_t segments = cell_chunk_segments(dim_B * heads * blocks, chunks);
+const int64_t segments = cell_chunk_segments<$facts>(dim_B * heads * blocks, chunks);
 $end
 const int64_t shares = $shares;
 $end
+$if divided
+$if places
+for (int64_t piece = cell_block_index(0); piece < heads * shares * blocks; piece += cell_block_count(0)) {
+$else
+for (int64_t piece = cell_block_index(0); piece < dim_B * heads * shares * blocks; piece += cell_block_count(0)) {
+$end
+    const int64_t n = piece / blocks, block = piece % blocks;
+$else
 $if places
 for (int64_t n = cell_block_index(0); n < heads * shares; n += cell_block_count(0)) {
+$else
+for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0)) {
+$end
+$end
+$if places
     const int64_t place = n % shares, head = n / shares;
     const int64_t b = cell_chunk_sequence($starts, dim_B, $total, $updates, $length, place);
     $sequence
@@ -92,7 +110,6 @@ for (int64_t n = cell_block_index(0); n < heads * shares; n += cell_block_count(
     if (share >= cell_chunk_count($rows, $length))
         continue;
 $else
-for (int64_t n = cell_block_index(0); n < dim_B * heads * shares; n += cell_block_count(0)) {
     const int64_t share = n % shares, head = n / shares % heads, b = n / shares / heads;
 $end
 $if walks

@@ -94,8 +94,9 @@
 //  chunk      cell_chunk<M> cell_chunk_prepare(x, chunk) cell_chunk_walk(x, first): a linear recurrence, C steps at a time
 //             cell_chunk_record<M>::bytes cell_chunk_prep<M>::smem() cell_chunk_walker<M>::smem(), ::threads
 //             cell_chunk_backward<M> cell_chunk_walk_back(g, first) cell_chunk_finish(g, chunk): its gradients
+//             cell_chunk_apart<M>() cell_chunk_read(x, chunk, first) cell_chunk_reads<M>::smem(): what is read, behind the walk
 //             cell_chunk_back_walker<M>::smem() cell_chunk_rester<M>::smem() cell_chunk_tile: sums of products by warps
-//             cell_chunk_segments(blocks, chunks) cell_chunk_pass(x, i, n, ...) cell_chunk_join(x, n, ...): segments side by side
+//             cell_chunk_segments<M>(blocks, chunks) cell_chunk_pass(x, i, n, ...) cell_chunk_join(x, n, ...): segments side by side
 //  attention  cell_attention<M> cell_attention_forward(x, block) cell_attention_combine(x, block, parts): weighed sums over pairs of steps
 //             cell_attention_dots(x, block) cell_attention_back_rows(x, block) cell_attention_back_keys(x, block): their gradients
 //             cell_attention_shape_of(kernel, ...) cell_attention_forward_blocks<M>(rows) and the like: sizes of blocks and grids
@@ -165,6 +166,7 @@ template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits,
 #include "cell_device_chunk_segments.cuh"
 #include "cell_device_chunk_rest.cuh"
 #include "cell_device_chunk_coupled.cuh"
+#include "cell_device_chunk_apart.cuh"
 #include "cell_device_attention.cuh"
 #include "cell_device_attention_tile.cuh"
 #include "cell_device_attention_ring.cuh"

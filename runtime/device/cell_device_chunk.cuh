@@ -40,6 +40,7 @@
 //     rows             C: 16, 32 or 64
 //     keys             K padded to a multiple of 16
 //     values           of a block of a walk: 16, 32, 48 or 64
+//     read_values      of a block that makes reads apart: a multiple of 16
 //     additions, reads how many
 //     corrected        1: addition 0 has a w
 //     known            bit n: addition n has a z; all writes do
@@ -51,6 +52,14 @@
 //     decay            0: none, 1: a number, 2: a number per key, 3: a matrix of two states
 //     together         rows of one update: 1, 2, 4, 8 or 16. What they add with a w, and reads before them, are
 //                      of S in front of the first of them; the gates of the others are 1
+
+// Reads apart: with no correction, and one gate a row or none, what is added does not depend on the state. So
+// on tensor cores the walk is of states only, and a block for each chunk has the scores and makes o
+// (cell_device_chunk_apart.cuh): records have no matrices.
+template <class M> __host__ __device__ constexpr bool cell_chunk_apart()
+{
+    return M::corrected == 0 && M::decay <= 1 && sizeof(typename M::Real) == 4;
+}
 
 // Row t of a chunk: the first row of its update, in front of which a w and reads before it see S.
 template <class M> __host__ __device__ constexpr int cell_chunk_front(int t)
@@ -119,10 +128,10 @@ template <class M> struct cell_chunk {
     cell_rows decay; // a number: element 0; of two states a_ij: element 2 i + j
     cell_chunk_addition addition[M::additions];
     cell_chunk_vector read[M::reads];
-    cell_chunk_result result[M::reads]; // o, for walk
+    cell_chunk_result result[M::reads]; // o, for walk, or for what makes reads apart
     cell_chunk_state from, to;          // S before the first row and behind the last, for walk
     // S_0 of each chunk, for walk, or null: element (k, v) of chunk i at (i * values + v) * keys + k. Of
-    // chunks that have no row within `length` it is not written.
+    // chunks that have no row within `length` it is not written. Where reads are apart these are made of it.
     typename M::Part *saved;
     unsigned char *records; // of the head's chunks, one behind the other, aligned to 128 bytes
     // For prep: F of each chunk, where corrected, or null: [chunk][part][rows][rows]. Parts: one, or, where
@@ -145,9 +154,10 @@ template <class M> struct cell_chunk {
 };
 
 enum {
-    CELL_CHUNK_THREADS = 128,
-    CELL_CHUNK_BLOCK = 16
-}; // of a block, but of some walks; rows of a block of windows
+    CELL_CHUNK_THREADS = 128, // of a block, but of some walks and where it is said
+    CELL_CHUNK_STATES_THREADS = 256, // of a walk where reads are apart
+    CELL_CHUNK_BLOCK = 16 // rows of a block of windows
+};
 
 __host__ __device__ constexpr int64_t cell_chunk_count(int64_t steps, int rows)
 {
@@ -190,7 +200,7 @@ template <class M> __host__ __device__ constexpr bool cell_chunk_clears(const ce
 // length and behind K.
 //
 //     P_r      [rows][rows]    each read, where corrected
-//     A_rn     [rows][rows]    each read and write
+//     A_rn     [rows][rows]    each read and write, where reads are not apart
 //     L_n      [rows][rows]    each write, where corrected
 //     X        [rows][keys]    where corrected
 //     W        [rows][keys]    where corrected, decay 2 and 3
@@ -201,12 +211,12 @@ template <class M> __host__ __device__ constexpr bool cell_chunk_clears(const ce
 //     D        [keys]          decay 1 (one number, the first), 2 and 3 (four numbers, the first)
 //
 // With u = corrected, p = additions - u, r = reads, by_key = decay >= 2:
-//     bytes = sizeof(Part) (rows² (u r + p r + u p) + rows keys (u + by_key (u + r + p)))
+//     bytes = sizeof(Part) (rows² (u r + p r + u p) + rows keys (u + by_key (u + r + p)))    apart: no rows²
 //           + sizeof(Real) ((by_key ? 0 : rows (u + r + p)) + (decay ? keys : 0)), up to a multiple of 128.
 template <class M> struct cell_chunk_record {
     static constexpr int corrections = M::corrected, writes = M::additions - corrections;
     static constexpr bool by_key = M::decay >= 2; // rows of keys with their windows
-    static constexpr int square = M::rows * M::rows * (int)sizeof(typename M::Part);
+    static constexpr int square = cell_chunk_apart<M>() ? 0 : M::rows * M::rows * (int)sizeof(typename M::Part);
     static constexpr int wide = M::rows * M::keys * (int)sizeof(typename M::Part);
     static constexpr int numbers = M::rows * (int)sizeof(typename M::Real);
 

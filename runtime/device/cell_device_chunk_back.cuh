@@ -225,6 +225,7 @@ template <class M> struct cell_chunk_back_plain {
 // Where Real is float: cell_device_chunk_back_warps.cuh.
 template <class M> struct cell_chunk_back_warps;
 template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_back_walker {
+    static constexpr int threads = CELL_CHUNK_THREADS;
     __host__ __device__ static constexpr int64_t smem() { return cell_chunk_back_plain<M>::smem(); }
     __device__ __forceinline__ static void walk(const cell_chunk_backward<M> &g, int64_t first)
     {
@@ -232,6 +233,7 @@ template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_
     }
 };
 template <class M> struct cell_chunk_back_walker<M, false> {
+    static constexpr int threads = cell_chunk_walk_threads<M>();
     __host__ __device__ static constexpr int64_t smem() { return cell_chunk_back_warps<M>::smem(); }
     __device__ __forceinline__ static void walk(const cell_chunk_backward<M> &g, int64_t first)
     {
@@ -242,7 +244,7 @@ template <class M> struct cell_chunk_back_walker<M, false> {
     }
 };
 
-// Grid: a block of CELL_CHUNK_THREADS for each M::values values of each head of each sequence;
+// Grid: a block of cell_chunk_back_walker<M>::threads for each M::values values of each head of each sequence;
 // cell_chunk_back_walker<M>::smem() bytes. first: the block's first value. Of `g` it needs `of`, cotangent,
 // last, first, ends and corrections.
 template <class M> __device__ void cell_chunk_walk_back(const cell_chunk_backward<M> &g, int64_t first)

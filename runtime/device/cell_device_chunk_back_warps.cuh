@@ -9,8 +9,11 @@
 #ifndef CELL_DEVICE_CHUNK_BACK_WARPS_CUH
 #define CELL_DEVICE_CHUNK_BACK_WARPS_CUH
 
-template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
-    typedef cell_chunk_warps<M> walk_on;
+template <class M>
+struct cell_chunk_back_warps
+    : cell_chunk_warps<M, cell_chunk_key_shares<M>(), cell_chunk_walk_threads<M>()> {
+    typedef cell_chunk_warps<M, cell_chunk_key_shares<M>(), cell_chunk_walk_threads<M>()> walk_on;
+    static constexpr int threads = cell_chunk_walk_threads<M>();
     typedef typename M::Part Part;
     typedef typename M::Store Store;
     typedef typename walk_on::record record;
@@ -36,6 +39,8 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
     using walk_on::first;
     using walk_on::number;
     using walk_on::own;
+    using walk_on::own_key;
+    using walk_on::own_keys;
     using walk_on::pair;
     using walk_on::part;
     using walk_on::state;
@@ -71,7 +76,7 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
             if constexpr (record::by_key)
                 this->template fetch_matrix<K>(to + w_at, (const Part *)(from + record::w));
             else
-                cell_chunk_fetch_rows<M, K>(to + w_at, g.of.addition[0].weight.vector, rows, 0, g.of.keys);
+                cell_chunk_fetch_rows<M, K, threads>(to + w_at, g.of.addition[0].weight.vector, rows, 0, g.of.keys);
         }
         CELL_UNROLL
         for (int r = 0; r < M::reads; r++) {
@@ -80,13 +85,13 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
             if constexpr (record::by_key)
                 this->template fetch_matrix<K>(to + at_q(r), (const Part *)(from + record::q(r)));
             else
-                cell_chunk_fetch_rows<M, K>(to + at_q(r), g.of.read[r].vector, rows, 0, g.of.keys);
-            cell_chunk_fetch_rows<M, V>(to + at_cotangent(r), g.cotangent[r], rows, first,
+                cell_chunk_fetch_rows<M, K, threads>(to + at_q(r), g.of.read[r].vector, rows, 0, g.of.keys);
+            cell_chunk_fetch_rows<M, V, threads>(to + at_cotangent(r), g.cotangent[r], rows, first,
                                         g.of.known_values());
         }
         CELL_UNROLL
-        for (int i = 0; i < (numbers / 4 + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
-            const int n = cell_thread() + i * CELL_CHUNK_THREADS;
+        for (int i = 0; i < (numbers / 4 + threads - 1) / threads; i++) {
+            const int n = cell_thread() + i * threads;
             if (n < numbers / 4)
                 cell_cp_async<16>(to_floats + n * 4, (const float *)(from + record::w_number) + n * 4);
         }
@@ -174,15 +179,16 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
         CELL_UNROLL
         for (int s = 0; s < C / depth; s++) {
             if constexpr (u != 0)
-                this->template multiply<K, true>(state, corrections[s], part + (w_at + s * depth * wide_pitch),
-                                                 wide_pitch);
+                this->template multiply<own_keys, true>(
+                    state, corrections[s], part + (w_at + s * depth * wide_pitch + own_key), wide_pitch);
             CELL_UNROLL
             for (int r = 0; r < M::reads; r++) {
                 A y;
                 chain::across(y, part + (at_cotangent(r) + s * depth * known_pitch + own()), known_pitch);
                 if constexpr (!record::by_key)
                     chain::scale(y, number + (walk_on::at_number(record::q_number(r)) + s * depth));
-                this->template multiply<K, true>(state, y, part + (at_q(r) + s * depth * wide_pitch), wide_pitch);
+                this->template multiply<own_keys, true>(
+                    state, y, part + (at_q(r) + s * depth * wide_pitch + own_key), wide_pitch);
             }
         }
     }
@@ -191,10 +197,10 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
     {
         const cell_chunk_state &to = g.first;
         CELL_UNROLL
-        for (int j = 0; j < K / 8; j++) {
+        for (int j = 0; j < own_keys / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
+                const int64_t k = own_key + j * 8 + pair() + i % 2, v = first + value(i);
                 if (k < g.of.keys && v < g.of.values)
                     cell_chunk_leave<M>(to, k, v, state[j][i], g.adds);
             }
@@ -204,7 +210,7 @@ template <class M> struct cell_chunk_back_warps : cell_chunk_warps<M> {
     __device__ void walk()
     {
         const int64_t begin = g.of.begin, end = cell_chunk_last(g.of);
-        const bool works = own() < V;
+        const bool works = walk_on::works();
         if (works)
             this->load_state();
         for (int i = 0; i < M::stages - 1; i++) {

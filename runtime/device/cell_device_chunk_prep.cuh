@@ -116,6 +116,7 @@ template <class M> struct cell_chunk_plain_prep {
     static constexpr int C = M::rows, pitch = C + 1, slab = cell_chunk_prep_slab<M>(), slab_pitch = slab + 1;
     static constexpr bool by_key = M::decay == 2;
     typedef cell_chunk_windows<M, by_key ? slab : 1> windows;
+    static constexpr int threads = CELL_CHUNK_THREADS;
     static constexpr int resident = 1; // blocks that a multiprocessor is to hold
 
     __host__ __device__ static constexpr int64_t smem()
@@ -418,9 +419,12 @@ template <class M> struct cell_chunk_plain_prep {
 };
 
 template <class M> struct cell_chunk_coupled_prep;
+template <class M> struct cell_chunk_numbers;
 
-// 0: on tensor cores, 1: here, 2: of two states
-template <class M, int Kind = M::decay == 3 ? 2 : sizeof(typename M::Real) == 8> struct cell_chunk_prep;
+// 0: on tensor cores, 1: here, 2: of two states, 3: where reads are apart
+template <class M,
+          int Kind = M::decay == 3 ? 2 : cell_chunk_apart<M>() ? 3 : sizeof(typename M::Real) == 8>
+struct cell_chunk_prep;
 template <class M> struct cell_chunk_prep<M, 0> : cell_chunk_scores<M> {
     using cell_chunk_scores<M>::cell_chunk_scores;
 };
@@ -430,8 +434,11 @@ template <class M> struct cell_chunk_prep<M, 1> : cell_chunk_plain_prep<M> {
 template <class M> struct cell_chunk_prep<M, 2> : cell_chunk_coupled_prep<M> {
     using cell_chunk_coupled_prep<M>::cell_chunk_coupled_prep;
 };
+template <class M> struct cell_chunk_prep<M, 3> : cell_chunk_numbers<M> {
+    using cell_chunk_numbers<M>::cell_chunk_numbers;
+};
 
-// Grid: a block of CELL_CHUNK_THREADS for each chunk of each head of each sequence;
+// Grid: a block of cell_chunk_prep<M>::threads for each chunk of each head of each sequence;
 // cell_chunk_prep<M>::smem() bytes. Of x it needs decay, addition, read, records, keys, steps and length.
 template <class M> __device__ void cell_chunk_prepare(const cell_chunk<M> &x, int64_t chunk)
 {

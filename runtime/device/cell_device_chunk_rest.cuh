@@ -954,14 +954,42 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             sum.each([&](int s, int, R &v) { v *= record_number(record::e_number(n), s); });
         CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++) {
-            cell_barrier();
-            fetch_square(0, 0, record_part(is_read(f) ? record::a(f, n) : record::l(n)));
+            if constexpr (cell_chunk_apart<M>()) {
+                make_read(f, n);
+            } else {
+                cell_barrier();
+                fetch_square(0, 0, record_part(is_read(f) ? record::a(f, n) : record::l(n)));
+            }
             if (!one_values())
                 fetch_cotangent(f, v0);
             arrived();
             sum.add(scores(0, 0).across(), cotangent(f), 0, C, [](int s, int t) { return s <= t; });
         }
         put_known(n, sum, v0);
+    }
+
+    // A_fn, which records do not have where reads are apart, to scores(0, 0).
+    __device__ void make_read(int f, int n)
+    {
+        square sum;
+        sum.clear();
+        add_vectors(sum, f, n);
+        weigh(sum, f, n, [](int) { return (R)1; });
+        cell_barrier();
+        sum.store(scores(0, 0), below);
+    }
+
+    // += f c_n', of blocks that may see one another, without numbers.
+    __device__ void add_vectors(square &sum, int f, int n)
+    {
+        CELL_UNROLL_BY(1)
+        for (int k0 = 0; k0 < M::keys; k0 += K) {
+            need(one_keys(), [&] {
+                fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys);
+                fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys);
+            });
+            sum.add(reader_part(f), column_part(n).across(), 0, K, [](int, int) { return true; }, below);
+        }
     }
 
     __device__ void make_corrected_known(int64_t v0)
@@ -985,6 +1013,12 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
         return block <= row_block;
     }
 
+    // Whether derivatives by windows of one gate a row are wanted.
+    __device__ __forceinline__ bool wants_gates() const
+    {
+        return by_number && g.decay.at;
+    }
+
     // With its windows and the numbers of f, c_n and d_n; by key that of d_n only.
     __device__ void make_scores(int f, int n)
     {
@@ -996,21 +1030,59 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             sum.add(cotangent(f), added(n).across(), 0, V, [](int, int) { return true; }, below);
         }
         const bool of_reader = reader_result(f).number.at, of_column = g.column[n].number.at;
-        if (!by_key && (by_number || of_reader || of_column))
+        if (!by_key && (wants_gates() || of_reader || of_column))
             take_scores(sum, f, n, of_reader, of_column);
+        else if (!by_key)
+            weigh(sum, f, n, [&](int s) { return added_number(n, s); });
         else
             sum.pairs(below, [&](int t, int s, R &a, R &b) {
-                R by = 1;
-                if constexpr (!by_key)
-                    by = (R)reader_number(f)[t];
-                a = sees(f, t, s) ? a * (by * added_number(n, s) * score_number(n, s)) : (R)0;
-                b = sees(f, t, s + 1) ? b * (by * added_number(n, s + 1) * score_number(n, s + 1)) : (R)0;
+                a = sees(f, t, s) ? a * added_number(n, s) : (R)0;
+                b = sees(f, t, s + 1) ? b * added_number(n, s + 1) : (R)0;
             });
         sum.store(scores(f, n), below);
     }
-    __device__ __forceinline__ R score_number(int n, int s) const
+    // Where a row has one gate or none: sums of rows of f's and of c_n's, times the numbers of both, what `more`
+    // gives for a column, and the windows; 0 where a row does not see another. Of additions of an earlier block
+    // the window is a product of a row's and a column's.
+    template <class More> __device__ __forceinline__ void weigh(square &sum, int f, int n, More more) const
     {
-        return by_key ? (R)1 : (R)column_number(n)[s];
+        static_assert(square::down == 1, "a warp has whole blocks");
+        const int block = square::block(0), first = block * B + cell_lane() / 4;
+        if (!square::there(0, 0))
+            return;
+        R row[2], front[2];
+        CELL_UNROLL
+        for (int h = 0; h < 2; h++) {
+            row[h] = reader_number(f)[first + h * 8];
+            front[h] = by_number ? row[h] * front_window(first + h * 8, 0, before(f)) : row[h];
+        }
+        CELL_UNROLL
+        for (int j = 0; j < square::along; j++) {
+            const int adds = square::column(j) / B, s = square::column(j) + cell_lane() % 4 * 2;
+            if (!square::there(0, j) || adds > block)
+                continue;
+            R column[2];
+            CELL_UNROLL
+            for (int e = 0; e < 2; e++) {
+                column[e] = (R)column_number(n)[s + e] * more(s + e);
+                if (by_number && adds < block)
+                    column[e] *= (R)between()[block * blocks + adds] * (R)suf()[s + e];
+            }
+            CELL_UNROLL
+            for (int r = 0; r < 4; r++) {
+                const int t = first + r / 2 * 8;
+                R by = (adds < block ? front[r / 2] : row[r / 2]) * column[r % 2];
+                if (by_number && adds == block)
+                    by *= (R)pairs()[pair_row(f, t) * (B + 1) + (s + r % 2) % B];
+                sum.x[0][j][r] = adds < block || sees(f, t, s + r % 2) ? sum.x[0][j][r] * by : (R)0;
+            }
+        }
+    }
+    // Whose line of pairs() a reader of row t takes.
+    __device__ __forceinline__ static int pair_row(int f, int t)
+    {
+        const int row = before(f) ? lead(t) - 1 : t;
+        return row < 0 ? 0 : row;
     }
 
     // Where a row has one gate or none: the same, and what the windows and the numbers have of it. The
@@ -1019,14 +1091,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
     {
         square raw;
         raw.clear();
-        CELL_UNROLL_BY(1)
-        for (int k0 = 0; k0 < M::keys; k0 += K) {
-            need(one_keys(), [&] {
-                fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys);
-                fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys);
-            });
-            raw.add(reader_part(f), column_part(n).across(), 0, K, [](int, int) { return true; }, below);
-        }
+        add_vectors(raw, f, n);
         cell_barrier(); // another reader's row is another thread's
         if (square::there(0, 0))
             take_block(dA, raw, f, n, of_reader, of_column);
@@ -1068,13 +1133,13 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             if (j % 2)
                 end_block(of, block, adds, gap);
         }
-        if (by_number) {
+        if (wants_gates()) {
             const R by_row[2] = { of.earlier[0] * of.number[0], of.earlier[1] * of.number[1] };
             put_earlier(block, by_row, before(f));
         }
         if (of_reader)
             put_reader_sums(of, f);
-        if (by_number || of_column)
+        if (wants_gates() || of_column)
             put_columns(of, block, n);
     }
     // Of additions of an earlier block all are seen, and the window is a product of a row's and a column's.
@@ -1099,7 +1164,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
     // Behind the tiles of an earlier block.
     __device__ __forceinline__ void end_block(row_terms &of, int block, int adds, R gap)
     {
-        if (by_number) {
+        if (wants_gates()) {
             const R low = of.number[0] * of.front[0], high = of.number[1] * of.front[1];
             const R sum = cell_warp_sum(of.through[0] * low + of.through[1] * high);
             if (cell_lane() == 0)
@@ -1124,8 +1189,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             const R v = dA[r] * added_number(n, s);
             R made = there ? v * raw[r] : (R)0, window = 1;
             if constexpr (by_number) {
-                const int row = before(f) ? lead(t) - 1 : t;
-                window = pairs()[(row < 0 ? 0 : row) * (B + 1) + s % B];
+                window = pairs()[pair_row(f, t) * (B + 1) + s % B];
                 put_pair(f, t, s, there, made * numbers);
                 window = there ? window : (R)0;
                 made *= window;
@@ -1247,7 +1311,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
     {
         for (int t = cell_thread(); t < (C + 31) / 32 * 32; t += threads) {
             const R derivative = t < C ? own(t) : (R)0;
-            if constexpr (by_number)
+            if (wants_gates())
                 take(t < C ? t : C - 1, t < C, derivative);
         }
     }
@@ -1290,7 +1354,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
         sum.clear();
         need(one_keys(), [&] { fetch_rows<K>(reader_part(f), reader(f).vector, k0, x.keys); });
         add_reader_start(sum, f, k0);
-        if (by_number || reader_result(f).number.at) {
+        if (wants_gates() || reader_result(f).number.at) {
             sum_rows(sum, reader_part(f));
             rows_by_warps(
                 [&](int t) {
@@ -1321,7 +1385,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
         sum.clear();
         need(one_keys(), [&] { fetch_rows<K>(column_part(n), x.addition[n].column.vector, k0, x.keys); });
         add_column_end(sum, n, k0);
-        if (by_number || g.column[n].number.at) {
+        if (wants_gates() || g.column[n].number.at) {
             sum_rows(sum, column_part(n));
             rows_by_warps(
                 [&](int s) {
@@ -1575,7 +1639,7 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             }
         }
         cell_barrier();
-        if constexpr (by_number)
+        if (wants_gates())
             make_gate();
         CELL_UNROLL_BY(1)
         for (int f = 0; f < readers; f++)

@@ -34,7 +34,7 @@ template <class M> struct cell_chunk_scores {
         return cell_carve_bytes<Part>(parts) + cell_carve_bytes<float>(floats());
     }
     // Blocks that a multiprocessor is to hold, where its 228 KiB are enough; each takes 1 KiB more.
-    static constexpr int resident = smem() <= 56 << 10 ? 4 : 1;
+    static constexpr int resident = smem() <= 56 << 10 ? 4 : 1, threads = CELL_CHUNK_THREADS;
     __host__ __device__ static constexpr int floats()
     {
         return vectors * C + (by_key ? 0 : u * C * diagonal_pitch) +

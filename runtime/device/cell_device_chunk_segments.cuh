@@ -22,11 +22,12 @@ enum {
     CELL_CHUNK_JOIN_THREADS = 256
 };
 
-// Of `blocks` walks over `chunks` chunks.
-__host__ __device__ constexpr int64_t cell_chunk_segments(int64_t blocks, int64_t chunks)
+// Of `blocks` walks over `chunks` chunks. Where reads are apart, a multiprocessor has two of them.
+template <class M> __host__ __device__ constexpr int64_t cell_chunk_segments(int64_t blocks, int64_t chunks)
 {
     const int64_t long_enough = chunks / CELL_CHUNK_SEGMENT,
-                  fit = CELL_CHUNK_BLOCKS / (blocks > 1 ? blocks : 1),
+                  most = CELL_CHUNK_BLOCKS * (1 + cell_chunk_apart<M>()),
+                  fit = most / (blocks > 1 ? blocks : 1),
                   n = long_enough < fit ? long_enough : fit;
     return n < CELL_CHUNK_FEWEST ? 1 : n;
 }

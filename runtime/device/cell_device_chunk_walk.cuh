@@ -2,7 +2,7 @@
 // block for one block of values of a head.
 //
 // Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor
-// cores where Real is float (cell_device_chunk_pairs.cuh), else here.
+// cores where Real is float (cell_device_chunk_pairs.cuh, or of states only cell_device_chunk_apart.cuh), else here.
 #ifndef CELL_DEVICE_CHUNK_WALK_CUH
 #define CELL_DEVICE_CHUNK_WALK_CUH
 
@@ -240,11 +240,19 @@ template <class M> struct cell_chunk_plain {
     }
 };
 
-template <class M, bool Wide = sizeof(typename M::Real) == 8> struct cell_chunk_walker : cell_chunk_plain<M> {
+template <class M> struct cell_chunk_states;
+
+// 0: on tensor cores, 1: here, 2: of states only
+template <class M, int Kind = cell_chunk_apart<M>() ? 2 : sizeof(typename M::Real) == 8>
+struct cell_chunk_walker;
+template <class M> struct cell_chunk_walker<M, 0> : cell_chunk_pairs<M> {
+    using cell_chunk_pairs<M>::cell_chunk_pairs;
+};
+template <class M> struct cell_chunk_walker<M, 1> : cell_chunk_plain<M> {
     using cell_chunk_plain<M>::cell_chunk_plain;
 };
-template <class M> struct cell_chunk_walker<M, false> : cell_chunk_pairs<M> {
-    using cell_chunk_pairs<M>::cell_chunk_pairs;
+template <class M> struct cell_chunk_walker<M, 2> : cell_chunk_states<M> {
+    using cell_chunk_states<M>::cell_chunk_states;
 };
 
 // Grid: a block of cell_chunk_walker<M>::threads for each M::values values of each head of each sequence;

@@ -3,12 +3,28 @@
 //
 // S' stands in registers, values as rows, in f32. Products have it as the left operand, S' B, or on the
 // right, A S: sums become operands where they are (cell_device_chunk_chain.cuh). What does not depend on S
-// comes through shared memory, in stages. Guaranteed: sums are f32; as an operand, and as saved, S is rounded
-// to Part.
+// comes through shared memory, in stages. Where nothing corrects, each element of S goes its own way: then as
+// many warps share the keys of 16 values as the block has. Guaranteed: sums are f32; as an operand, and as
+// saved, S is rounded to Part.
 #ifndef CELL_DEVICE_CHUNK_WARPS_CUH
 #define CELL_DEVICE_CHUNK_WARPS_CUH
 
-template <class M> struct cell_chunk_warps {
+// Threads of a walk in which a warp has S' alone, and how many warps share the keys of 16 values, each with a
+// multiple of 16 of them.
+template <class M> __host__ __device__ constexpr int cell_chunk_walk_threads()
+{
+    return cell_chunk_apart<M>() ? CELL_CHUNK_STATES_THREADS : CELL_CHUNK_THREADS;
+}
+template <class M> __host__ __device__ constexpr int cell_chunk_key_shares()
+{
+    int n = M::corrected ? 1 : cell_chunk_walk_threads<M>() / 32 / (M::values / 16);
+    while (n > 1 && M::keys % (n * 16) != 0)
+        n--;
+    return n > 1 ? n : 1;
+}
+
+// Shares: of the keys, each of a warp. Threads: of the block.
+template <class M, int Shares = 1, int Threads = CELL_CHUNK_THREADS> struct cell_chunk_warps {
     typedef typename M::Part Part;
     typedef typename M::Store Store;
     typedef cell_chunk_record<M> record;
@@ -16,6 +32,7 @@ template <class M> struct cell_chunk_warps {
     typedef typename chain::A A;
     typedef typename chain::B B;
     static constexpr int C = M::rows, K = M::keys, V = M::values, u = M::corrected, writes = M::additions - u;
+    static constexpr int own_keys = K / Shares; // of a warp
     static constexpr int depth = chain::depth, tiles = chain::tiles;
     static constexpr int square_pitch = cell_chain_pitch<Part>(C), wide_pitch = cell_chain_pitch<Part>(K),
                          known_pitch = cell_chain_pitch<Part>(V);
@@ -29,17 +46,18 @@ template <class M> struct cell_chunk_warps {
 
     const cell_chunk<M> &x;
     const int64_t first;   // value of the block
-    int own_value;         // the warp's first, of the block
+    int own_value, own_key; // the warp's first value, of the block, and key
     cell_smem<Part> parts; // of all stages
     cell_smem<float> floats;
     cell_smem<Part> part; // of the chunk at hand
     cell_smem<float> number;
-    float state[K / 8][4];
+    float state[own_keys / 8][4];
 
     // Elements of all stages.
     __device__ __forceinline__ cell_chunk_warps(const cell_chunk<M> &of, int64_t first_value, int parts_count,
                                                 int floats_count)
-        : x(of), first(first_value), own_value(cell_warp() * 16)
+        : x(of), first(first_value), own_value(cell_warp() % (V / 16) * 16),
+          own_key(Shares == 1 ? 0 : cell_warp() / (V / 16) * own_keys)
     {
         auto cursor = cell_shared();
         parts = cell_carve<Part>(cursor, parts_count);
@@ -53,9 +71,9 @@ template <class M> struct cell_chunk_warps {
     {
         constexpr int line = Columns / each;
         CELL_UNROLL
-        for (int i = 0; i < (C * line + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS; i++) {
-            const int n = cell_thread() + i * CELL_CHUNK_THREADS;
-            if (C * line % CELL_CHUNK_THREADS == 0 || n < C * line)
+        for (int i = 0; i < (C * line + Threads - 1) / Threads; i++) {
+            const int n = cell_thread() + i * Threads;
+            if (C * line % Threads == 0 || n < C * line)
                 cell_cp_async<16>(to + (n / line * cell_chain_pitch<Part>(Columns) + n % line * each),
                                   from + n * each);
         }
@@ -65,6 +83,7 @@ template <class M> struct cell_chunk_warps {
 
     // The warp's part.
 
+    __device__ __forceinline__ static bool works() { return cell_warp() < V / 16 * Shares; }
     __device__ __forceinline__ int own() const { return own_value; }
     // Of the lane: register i of a tile of S' is the value `value(i)` of the block and the key `pair() + i %
     // 2` of the tile.
@@ -75,10 +94,10 @@ template <class M> struct cell_chunk_warps {
     {
         const cell_chunk_state &s = x.from;
         CELL_UNROLL
-        for (int j = 0; j < K / 8; j++) {
+        for (int j = 0; j < own_keys / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
+                const int64_t k = own_key + j * 8 + pair() + i % 2, v = first + value(i);
                 state[j][i] = x.alone && k == v ? 1 : 0;
                 if (cell_chunk_there<M>(s) && k < x.keys && v < x.values)
                     state[j][i] = cell_chunk_state_load<M>(s, k, v);
@@ -90,24 +109,24 @@ template <class M> struct cell_chunk_warps {
     {
         const cell_chunk_state &s = x.to;
         CELL_UNROLL
-        for (int j = 0; j < K / 8; j++) {
+        for (int j = 0; j < own_keys / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2, v = first + value(i);
+                const int64_t k = own_key + j * 8 + pair() + i % 2, v = first + value(i);
                 if (k < x.keys && v < x.values)
                     cell_chunk_state_store<M>(s, k, v, state[j][i]);
             }
         }
     }
 
-    // 16-byte stores where a row of 16 bits is whole; four tiles of S' at a time.
+    // 16-byte stores where a row of 16 bits is whole; four or two tiles of S' at a time.
     __device__ __forceinline__ void save_state(int64_t chunk) const
     {
         Part *const to = x.saved + (chunk * x.values + first) * x.keys;
-        if constexpr (sizeof(Part) == 2 && K % 32 == 0)
+        if constexpr (sizeof(Part) == 2 && own_keys % 32 == 0)
             if (x.keys == K && (uintptr_t)to % 16 == 0) {
                 CELL_UNROLL
-                for (int j = 0; j < K / 8; j += 4) {
+                for (int j = 0; j < own_keys / 8; j += 4) {
                     CELL_UNROLL
                     for (int half = 0; half < 2; half++) {
                         uint32_t words[4];
@@ -116,16 +135,24 @@ template <class M> struct cell_chunk_warps {
                             words[i] = cell_pack<Part>(state[j + i][half * 2], state[j + i][half * 2 + 1]);
                         cell_quad_turn(words);
                         if (first + value(half * 2) < x.values)
-                            cell_store_words(to + value(half * 2) * K + (j + cell_lane() % 4) * 8, words);
+                            cell_store_words(
+                                to + value(half * 2) * K + own_key + (j + cell_lane() % 4) * 8, words);
                     }
                 }
                 return;
             }
+        if constexpr (sizeof(Part) == 2 && own_keys % 32 != 0)
+            if (x.keys == K && (uintptr_t)to % 16 == 0 && first + own() + 16 <= x.values) {
+                CELL_UNROLL
+                for (int j = 0; j < own_keys / 8; j += 2)
+                    cell_chain_store(to + own() * K + own_key + j * 8, K, state + j);
+                return;
+            }
         CELL_UNROLL
-        for (int j = 0; j < K / 8; j++) {
+        for (int j = 0; j < own_keys / 8; j++) {
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int64_t k = j * 8 + pair() + i % 2;
+                const int64_t k = own_key + j * 8 + pair() + i % 2;
                 if (k < x.keys && first + value(i) < x.values)
                     cell_store(to + value(i) * x.keys + k, state[j][i]);
             }
@@ -231,7 +258,7 @@ template <class M> struct cell_chunk_warps {
             float d[4];
             cell_load_vec<4>(d, number + at_number(record::d));
             CELL_UNROLL
-            for (int j = 0; j < K / 8; j++) {
+            for (int j = 0; j < own_keys / 8; j++) {
                 CELL_UNROLL
                 for (int i = 0; i < 4; i += 2) {
                     const float s[2] = {state[j][i], state[j][i + 1]};
@@ -241,10 +268,10 @@ template <class M> struct cell_chunk_warps {
             }
         } else {
             CELL_UNROLL
-            for (int j = 0; j < (M::decay != 0 ? K / 8 : 0); j++) {
+            for (int j = 0; j < (M::decay != 0 ? own_keys / 8 : 0); j++) {
                 float by[2];
                 if constexpr (record::by_key)
-                    cell_load_vec<2>(by, number + (at_number(record::d) + j * 8 + pair()));
+                    cell_load_vec<2>(by, number + (at_number(record::d) + own_key + j * 8 + pair()));
                 else
                     by[0] = by[1] = number[at_number(record::d)];
                 CELL_UNROLL

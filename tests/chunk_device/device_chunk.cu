@@ -20,7 +20,7 @@ struct Facts {
     static constexpr int rows = C, keys = K, values = V, additions = Additions, reads = Reads,
                          corrected = Corrected, known = Known, before = Before, decay = Gates, together = Together,
                          rest_keys = Gates == 0 || K % 32 ? K : sizeof(RealT) == 8 ? 16 : 32,
-                         rest_values = Gates == 0 ? 2 * V : V,
+                         rest_values = Gates == 0 ? 2 * V : V, read_values = 16,
                          rest_threads = C < 64 || Gates == 3 ? 128 : Gates == 2 ? 512 : 256,
                          stages = C > 32 ? 2 : 3;
 };
@@ -31,7 +31,7 @@ template <class M> static __device__ const cell_chunk_backward<M> &head_of(const
 {
     return ((const cell_chunk_backward<M> *)args.ptr[0])[cell_block_index(0) / args.size[0]];
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+template <class M> __global__ void __launch_bounds__(cell_chunk_prep<M>::threads)
     k_prep(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_prepare<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
@@ -55,7 +55,7 @@ template <class M> __global__ void __launch_bounds__(cell_chunk_walker<M>::threa
     cell_chunk_begin(x, s.i, s.n, s.sums);
     cell_chunk_walk<M>(x, s.block * M::values);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+template <class M> __global__ void __launch_bounds__(cell_chunk_back_walker<M>::threads)
     k_back(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_backward<M> g = head_of<M>(args);
@@ -70,7 +70,7 @@ template <class M> __global__ void __launch_bounds__(cell_chunk_walker<M>::threa
     const Segment<M> s(args, x.keys, x.values);
     cell_chunk_pass<M>(x, s.i, s.n, s.block, s.sums, s.factors);
 }
-template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+template <class M> __global__ void __launch_bounds__(cell_chunk_back_walker<M>::threads)
     k_pass_back(const __grid_constant__ cell_kernel_args args)
 {
     const cell_chunk_backward<M> &g = head_of<M>(args);
@@ -90,6 +90,14 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_JOIN_THREADS)
     const cell_chunk_backward<M> &g = head_of<M>(args);
     const Segment<M> s(args, g.of.keys, g.of.values);
     cell_chunk_join_back<M>(g, s.n, cell_block_index(0) % args.size[0], s.sums, s.factors);
+}
+// size 0: chunks times blocks of values
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_read(const __grid_constant__ cell_kernel_args args)
+{
+    const cell_chunk<M> &x = head_of<M>(args).of;
+    const int64_t blocks = (x.values + M::read_values - 1) / M::read_values, n = cell_block_index(0) % args.size[0];
+    cell_chunk_read<M>(x, n / blocks, n % blocks * M::read_values);
 }
 template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threads)
     k_rest(const __grid_constant__ cell_kernel_args args)
@@ -534,17 +542,23 @@ public:
         const unsigned grid = (unsigned)chunks;
         if (grid)
             launch(name, k_prep<M>, args,
-                   Shape{grid, CELL_CHUNK_THREADS, (size_t)cell_chunk_prep<M>::smem()});
+                   Shape{grid, cell_chunk_prep<M>::threads, (size_t)cell_chunk_prep<M>::smem()});
         if (segments > 1) {
             start(k_pass<M>, passes * segments, cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem());
             start(k_join<M>, joins, CELL_CHUNK_JOIN_THREADS, cell_chunk_joiner<M>::smem());
         }
         start(k_walk<M>, blocks * segments, cell_chunk_walker<M>::threads, cell_chunk_walker<M>::smem());
+        if constexpr (cell_chunk_apart<M>())
+            if (grid) {
+                const int64_t of_values = (m.values + M::read_values - 1) / M::read_values;
+                start(k_read<M>, (unsigned)(cell_chunk_count(n.steps, M::rows) * of_values), CELL_CHUNK_THREADS,
+                      cell_chunk_reads<M>::smem());
+            }
         if (segments > 1) {
-            start(k_pass_back<M>, passes * segments, CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem());
+            start(k_pass_back<M>, passes * segments, cell_chunk_back_walker<M>::threads, cell_chunk_back_walker<M>::smem());
             start(k_join_back<M>, joins, CELL_CHUNK_JOIN_THREADS, cell_chunk_joiner<M>::smem());
         }
-        start(k_back<M>, blocks * segments, CELL_CHUNK_THREADS, cell_chunk_back_walker<M>::smem());
+        start(k_back<M>, blocks * segments, cell_chunk_back_walker<M>::threads, cell_chunk_back_walker<M>::smem());
         args.size[0] = cell_chunk_count(n.steps, M::rows);
         if (grid)
             launch(name, k_rest<M>, args,
@@ -625,7 +639,7 @@ template <class M> static void test_member(const char *type, const char *member)
 
 // What is compiled: members and types by their bits.
 #ifndef MEMBERS
-#define MEMBERS 0x7ff
+#define MEMBERS 0xfff
 #endif
 #ifndef TYPES
 #define TYPES 0xf
@@ -655,6 +669,8 @@ template <class R, class P, int Members> static void test_type(const char *type)
             type, "a correction of two states");
     if constexpr (Members & 512)
         test_member<Facts<R, P, 16, 16, 16, 2, 2, 0, 3, 2, 3>>(type, "writes of two states");
+    if constexpr (Members & 2048)
+        test_member<Facts<R, P, 32, sizeof(R) == 8 ? 16 : 64, 32, 2, 2, 0, 3, 2, 0>>(type, "two writes and two reads");
     if constexpr (Members & 1024)
         test_member<Facts<R, P, 16, 16, 16, 2, 2, 1, 3, 2, 3>>(type, "correction and write of two states");
 }

@@ -13,14 +13,14 @@ program=device_chunk.cu family=chunk
 # Of 16 bits where the fault is of parts.
 # shellcheck disable=SC2317
 fault_type() {
-    [[ $1 =~ ^(back_warps|pairs|scores|chain)$ ]] && echo 4 || echo 1
+    [[ $1 =~ ^(back_warps|pairs|scores|chain|apart)$ ]] && echo 4 || echo 1
 }
 if [[ -n $full ]]; then
-    for type in 1 2 4 8; do cases 1 2047 $type; done
+    for type in 1 2 4 8; do cases 1 4095 $type; done
     faults fault_type
 else
     cases 0 1887 1
-    cases 1 306 4
+    cases 1 2358 4
 fi
 on_gpu 1 2 4 8
 finish

@@ -44,8 +44,8 @@ for spec in specs/*.cell tests/constructs/*.cell; do
     other
     echo "$spec --reverse --dtype $type"
     case $spec in                # of each schedule that takes packed sequences some
-    specs/e79.cell | specs/e88.cell | specs/gated_delta.cell | specs/mingru.cell | specs/s5.cell | specs/conv4_silu.cell | \
-        specs/layernorm.cell)
+    specs/e79.cell | specs/e88.cell | specs/gated_delta.cell | specs/retnet.cell | specs/mingru.cell | \
+        specs/s5.cell | specs/conv4_silu.cell | specs/layernorm.cell)
         echo "$spec --packed --dtype bf16"
         ;;
     esac

@@ -86,17 +86,18 @@ fault() { # what, file behind the family's name, member, type, from, to
         passed=$((passed + 1))
     fi
 }
-# faults TYPE: those of faults.txt, each compiled in the type that the function TYPE prints of its file.
+# faults TYPE: those of faults.txt, each compiled in the type that its line says, or else the function TYPE prints
+# of its file.
 faults() {
-    local line what file member from
+    local line what file member type from
     while IFS= read -r line; do
         case $line in
         \#*) ;;
         -*) from=${line#-} ;;
-        +*) fault "$what" "$file" "$member" "$("$1" "$file")" "$from" "${line#+}" ;;
+        +*) fault "$what" "$file" "$member" "${type:-$("$1" "$file")}" "$from" "${line#+}" ;;
         *)
-            IFS='|' read -r what file member <<<"$line"
-            what=${what% } file=${file// /} member=${member// /}
+            IFS='|' read -r what file member type <<<"$line"
+            what=${what% } file=${file// /} member=${member// /} type=${type// /}
             ;;
         esac
     done <"$here/faults.txt"

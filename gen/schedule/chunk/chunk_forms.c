@@ -30,11 +30,23 @@ bool chunk_in_segments(const ChunkWalk *w)
     return w->in_segments;
 }
 
-bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind)
+bool chunk_reads_apart(const Plan *p, const ChunkCut *c)
+{
+    return c->corrected < 0 && !c->by_key && c->other < 0 && p->compute != DT_F64;
+}
+
+bool chunk_has_kernel(const Plan *p, const ChunkWalk *w, int direction, ChunkKind kind)
 {
     if (kind == CHUNK_REST)
         return direction == BACKWARD;
+    if (kind == CHUNK_READ)
+        return direction == FORWARD && chunk_reads_apart(p, w->cut);
     return (kind != CHUNK_PASS && kind != CHUNK_JOIN) || chunk_in_segments(w);
+}
+
+int chunk_blocks(const Plan *p, const ChunkCut *c)
+{
+    return chunk_reads_apart(p, c) ? 2 * CHUNK_BLOCKS : CHUNK_BLOCKS;
 }
 
 /* As cell_chunk_segments has them. */
@@ -42,7 +54,7 @@ const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize 
 {
     Module *m = p->m;
     const Formula *walks = formula(m, F_MUL, all_heads(p, c), form_blocks(m, c->n_values, s->values));
-    const Formula *fit = formula(m, F_DIV, formula_const(m, CHUNK_BLOCKS), formula_with(m, F_MAX, walks, 1));
+    const Formula *fit = formula(m, F_DIV, formula_const(m, chunk_blocks(p, c)), formula_with(m, F_MAX, walks, 1));
     const Formula *n = formula(m, F_MIN, formula_with(m, F_DIV, chunk_count(p, c, s), CHUNK_SEGMENT), fit);
     const Formula *more =
         formula(m, F_MUL, formula_with(m, F_SUB, n, 1), formula(m, F_LE, formula_const(m, CHUNK_FEWEST), n));
@@ -58,6 +70,8 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     const Formula *blocks = form_blocks(m, c->n_values, s->values);
     if (kind == CHUNK_PREP || kind == CHUNK_REST)
         return chunk_places(p, c, s);
+    if (kind == CHUNK_READ)
+        return formula(m, F_MUL, chunk_places(p, c, s), form_blocks(m, c->n_values, s->read_values));
     if (kind == CHUNK_PASS && c->corrected >= 0)
         blocks = formula(m, F_ADD, blocks, form_blocks(m, c->n_keys, s->values));
     if (kind == CHUNK_JOIN)
@@ -85,12 +99,13 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
     static const char *const words[] = { "what a chunk needs before its state is known",
                                          "walks over segments of the chunks, without their first states",
                                          "first states of the segments", "a walk over the chunks",
+                                         "what is read of them, of each chunk by itself",
                                          "gradients of what the walk takes" };
     ChunkWalk *w = NULL;
     ChunkKind kind = CHUNK_PREP;
     for (int i = 0; i < all->len && !w; i++)
         for (ChunkKind k = 0; all->data[i].cut->level == level && k < CHUNK_KINDS && !w; k++)
-            if (chunk_has_kernel(&all->data[i], pr->dir, k) && n-- == 0) {
+            if (chunk_has_kernel(p, &all->data[i], pr->dir, k) && n-- == 0) {
                 w = &all->data[i];
                 kind = k;
             }

@@ -10,9 +10,11 @@
 /* As cell_device_chunk.cuh has them. */
 enum {
     CHUNK_THREADS = 128,
+    CHUNK_NUMBERS_THREADS = 32, /* of a block of prep and of a walk, where reads are apart */
+    CHUNK_STATES_THREADS = 256,
     CHUNK_KEYS = 256,
     CHUNK_PADDED = 5,
-    CHUNK_BLOCKS = 132, /* of a walk, with which a GPU is full */
+    CHUNK_BLOCKS = 132, /* of a walk, with which a GPU is full; twice as many where reads are apart */
     CHUNK_SEGMENT = 8, /* chunks of a segment at least */
     CHUNK_FEWEST = 4, /* segments of a call at least, else it has none */
     CHUNK_JOINED = 8, /* values of a block of join */
@@ -43,12 +45,22 @@ enum {
     CHUNK_PAYS_HEADS_COUPLED = 2
 };
 
-/* Kernels of a direction in their order. PASS, JOIN: of calls in segments. REST: backward only. */
-typedef enum { CHUNK_PREP, CHUNK_PASS, CHUNK_JOIN, CHUNK_WALK, CHUNK_REST, CHUNK_KINDS } ChunkKind;
+/* Kernels of a direction in their order. PASS, JOIN: of calls in segments. READ: forward, where reads are apart.
+ * REST: backward only. */
+typedef enum {
+    CHUNK_PREP,
+    CHUNK_PASS,
+    CHUNK_JOIN,
+    CHUNK_WALK,
+    CHUNK_READ,
+    CHUNK_REST,
+    CHUNK_KINDS
+} ChunkKind;
 
 /* The kernels for at most `keys` keys, a multiple of 16: rows of a chunk, and values of a block. */
 typedef struct ChunkSize {
     int keys, rows, values, stages;       /* stages: chunks that a walk has in shared memory at a time */
+    int read_values;              /* of a block that makes reads */
     int rest_keys, rest_values, rest_threads; /* that rest takes at a time, and of its blocks */
     const Formula *when;          /* of the keys; NULL: always */
     const char *facts;            /* the name of the struct of facts in the kernels' text */
@@ -87,14 +99,15 @@ ChunkWalks *chunk_walks(const Program *pr);
 /* What is counted: what sums are of, and what records and saved states are of; bytes of each. */
 typedef struct ChunkFacts {
     int real, part;
-    int rows, keys, values, stages, rest_keys, rest_values, rest_threads;
+    int rows, keys, values, stages, read_values, rest_keys, rest_values, rest_threads;
     int reads, corrections, writes;       /* corrections: 0 or 1 */
     bool decays, by_key; /* by_key: records have rows of keys with their windows */
     bool coupled;        /* two states that feed one another */
+    bool apart;          /* reads are made apart, by blocks for chunks */
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
-/* Blocks of prep, or of rest, that a multiprocessor should hold. */
+/* Blocks of prep, of what makes reads, or of rest, that a multiprocessor should hold. */
 int chunk_resident(const ChunkFacts *f, ChunkKind kind);
 int64_t chunk_most_smem(const ChunkFacts *f);      /* of all kernels */
 int64_t chunk_record(const ChunkFacts *f);
@@ -106,7 +119,12 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s);
  * have its four kernels more, which take a third of the time to compile and are rarely called. And not packed
  * sequences, whose lengths differ. */
 bool chunk_in_segments(const ChunkWalk *w);
-bool chunk_has_kernel(const ChunkWalk *w, int direction, ChunkKind kind);
+/* Blocks of a walk with which a GPU is full. */
+int chunk_blocks(const Plan *p, const ChunkCut *c);
+/* Are reads made apart, behind a walk of states only? Where nothing corrects, rows have one gate at most, and
+ * tensor cores compute. */
+bool chunk_reads_apart(const Plan *p, const ChunkCut *c);
+bool chunk_has_kernel(const Plan *p, const ChunkWalk *w, int direction, ChunkKind kind);
 
 /* Chunks of a sequence, places for those of all heads of a call, and segments of a sequence that are walked
  * side by side: 1 where there are none. */

@@ -47,6 +47,14 @@ static int64_t prep_coupled(const ChunkFacts *f)
            windows(f, 1) + matrices(f);
 }
 
+static int64_t read_apart(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, vectors = f->writes + f->reads;
+    return carve(vectors * C * pitch(f, f->keys), f->part) + carve(vectors * C + (f->decays ? 22 * C : 0), 4) +
+           carve(f->read_values * pitch(f, f->keys) + f->writes * C * pitch(f, f->read_values), f->part) +
+           carve(f->writes * C, 4);
+}
+
 static int64_t prep(const ChunkFacts *f)
 {
     const int64_t C = f->rows, K = f->keys, u = f->corrections, additions = f->writes + u,
@@ -56,6 +64,8 @@ static int64_t prep(const ChunkFacts *f)
         return prep_coupled(f);
     if (f->real == 8)
         return prep_double(f);
+    if (f->apart)
+        return 0;
     const int64_t wide = C * pitch(f, K), squares = 2 * u * two * C * pitch(f, C);
     bool early = u && !f->by_key && additions == 1 && f->reads == 1;
     int64_t parts = early && squares < (vectors - 1) * wide ? vectors * wide
@@ -72,7 +82,8 @@ static int64_t prep(const ChunkFacts *f)
 static int64_t record_numbers(const ChunkFacts *f)
 {
     const int64_t C = f->rows, u = f->corrections, w = f->writes, r = f->reads;
-    return f->part * (C * C * (u * r + w * r + u * w) + C * f->keys * (u + (f->by_key ? u + r + w : 0)));
+    const int64_t squares = f->apart ? 0 : u * r + w * r + u * w;
+    return f->part * (C * C * squares + C * f->keys * (u + (f->by_key ? u + r + w : 0)));
 }
 
 int64_t chunk_record(const ChunkFacts *f)
@@ -89,6 +100,9 @@ static int64_t walk(const ChunkFacts *f)
     const int64_t C = f->rows, K = f->keys, u = f->corrections, w = f->writes, r = f->reads;
     if (f->real == 8)
         return carve(K * f->values, f->real) + (w + 2 * u) * carve(C * f->values, f->real);
+    if (f->apart)
+        return carve(f->stages * w * C * (pitch(f, K) + pitch(f, f->values)), f->part) +
+               carve(f->stages * (chunk_record(f) / 4 + w * C), 4);
     int64_t parts = (u * w + (u + w) * r) * C * pitch(f, C) + (2 * u + w + r) * C * pitch(f, K) +
                     (w + u) * C * pitch(f, f->values);
     int64_t floats = (chunk_record(f) - record_numbers(f)) / 4 + (f->by_key ? 0 : r * C) + (w + u) * C;
@@ -159,8 +173,11 @@ static int64_t join(const ChunkFacts *f)
 
 int chunk_resident(const ChunkFacts *f, ChunkKind kind)
 {
+    const int64_t read = read_apart(f);
+    if (kind == CHUNK_READ)
+        return read <= 44 << 10 ? 5 : read <= 56 << 10 ? 4 : read <= 75 << 10 ? 3 : read <= 113 << 10 ? 2 : 1;
     if (kind == CHUNK_PREP)
-        return f->real == 4 && !f->coupled && prep(f) <= 56 << 10 ? 4 : 1;
+        return f->real == 4 && !f->coupled && !f->apart && prep(f) <= 56 << 10 ? 4 : 1;
     return rest(f) <= 113 << 10 ? 2 : 1;
 }
 
@@ -170,7 +187,12 @@ int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)
         return f->rest_threads;
     if (kind == CHUNK_JOIN)
         return CHUNK_JOIN_THREADS;
-    bool pairs = kind != CHUNK_PREP && direction == FORWARD && f->real == 4 && f->values > 32;
+    bool walks = kind == CHUNK_PASS || kind == CHUNK_WALK;
+    if (f->apart && kind == CHUNK_PREP)
+        return CHUNK_NUMBERS_THREADS;
+    if (f->apart && walks)
+        return CHUNK_STATES_THREADS;
+    bool pairs = walks && direction == FORWARD && f->real == 4 && f->values > 32;
     return pairs ? f->values * 4 : CHUNK_THREADS;
 }
 
@@ -180,6 +202,7 @@ int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind)
     switch (kind) {
     case CHUNK_PREP: return prep(f);
     case CHUNK_JOIN: return join(f);
+    case CHUNK_READ: return f->apart ? read_apart(f) : 0;
     case CHUNK_PASS:
     case CHUNK_WALK: return direction == FORWARD ? walk(f) : walk_back(f);
     default: return direction == FORWARD ? 0 : rest(f);

@@ -46,7 +46,8 @@ static int resident(const Kernel *k)
 {
     const Printing *x = printing(k);
     ChunkFacts f = chunk_facts(k->p, x->w->cut, x->s);
-    int n = x->kind == CHUNK_REST || x->kind == CHUNK_PREP ? chunk_resident(&f, x->kind) : 0;
+    bool by_chunk = x->kind == CHUNK_REST || x->kind == CHUNK_PREP || x->kind == CHUNK_READ;
+    int n = by_chunk ? chunk_resident(&f, x->kind) : 0;
     return x->kind == CHUNK_PREP && n == 1 ? 0 : n;
 }
 
@@ -286,9 +287,14 @@ static const char *same_numbers(const Plan *p, const ChunkWalk *w, const ChunkSi
                  { "cell_chunk_joiner<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_JOIN) },
                  { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
                  { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
+                 { "cell_chunk_back_walker<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_WALK) },
+                 { "cell_chunk_prep<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_PREP) },
                  { "cell_chunk_prep<%s>::resident", chunk_resident(&f, CHUNK_PREP) },
-                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f, CHUNK_REST) } };
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f, CHUNK_REST) },
+                 { "cell_chunk_reads<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_READ) },
+                 { "cell_chunk_reads<%s>::resident", chunk_resident(&f, CHUNK_READ) } };
+    const size_t of_reads = 2, n = sizeof same / sizeof *same - (f.apart ? 0 : of_reads);
+    for (size_t i = 0; i < n; i++)
         buf_line(&text, "static_assert(%s == %lld, \"the compiler has another number\");",
                  intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
     return template_lines(&text);
@@ -301,6 +307,7 @@ static void set_sizes(const Plan *p, const ChunkSize *s, ChunkFactsFrame *f)
     f->keys = intern_f(c, "%d", s->keys);
     f->values = intern_f(c, "%d", s->values);
     f->stages = intern_f(c, "%d", s->stages);
+    f->read_values = intern_f(c, "%d", s->read_values);
     f->rest_keys = intern_f(c, "%d", s->rest_keys);
     f->rest_values = intern_f(c, "%d", s->rest_values);
     f->rest_threads = intern_f(c, "%d", s->rest_threads);
@@ -367,19 +374,41 @@ static void print_first(Kernel *k)
     print_state(k, "x.from", from, k_pointer);
 }
 
-static void print_walk(Kernel *k)
+static void print_results(Kernel *k)
 {
-    const Printing *x = printing(k);
-    const ChunkCut *c = x->w->cut;
+    const ChunkCut *c = printing(k)->w->cut;
     for (int i = 0; i < c->reads.len; i++) {
         Place to = rows_place(k, c->reads.data[i].given);
         buf_line(k->out, "x.result[%d] = { %s, %s, %s, %s, false };", i, to.at, to.row, to.element,
                  to.real ? "true" : "false");
     }
+}
+
+/* The states in front of chunks, which a call without a reserve keeps only where reads are made of them. */
+static void print_saved(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const char *saved = k_written(k, REF_BUFFER, x->w->saved, chunk_part(k->p)),
+               *own = of_head(k, x->w->saved, "x.keys * x.values");
+    if (chunk_reads_apart(k->p, x->w->cut))
+        buf_line(k->out, "x.saved = %s;", own);
+    else
+        buf_line(k->out, "x.saved = %s ? %s : nullptr;", saved, own);
+}
+
+static void print_walk(Kernel *k)
+{
+    if (!chunk_reads_apart(k->p, printing(k)->w->cut))
+        print_results(k);
     print_first(k);
     print_state(k, "x.to", REF_FINAL, k_written);
-    const char *saved = k_written(k, REF_BUFFER, x->w->saved, chunk_part(k->p));
-    buf_line(k->out, "x.saved = %s ? %s : nullptr;", saved, of_head(k, x->w->saved, "x.keys * x.values"));
+    print_saved(k);
+}
+
+static void print_read(Kernel *k)
+{
+    print_results(k);
+    print_saved(k);
 }
 
 /* What `pass` leaves of the head's segments. */
@@ -421,7 +450,7 @@ static TensorId cotangent_of(const Module *m, TensorId of)
 static void print_gradient(Kernel *k, const char *field, TensorId of)
 {
     TensorId t = of < 0 ? -1 : cotangent_of(k->p->m, of);
-    if (t < 0)
+    if (t < 0 || (k->pr->tensor[t].home == HOME_NONE && between_copy(k->p, k->pr, t) < 0))
         return;
     Place x = rows_place(k, t);
     const char *at = x.given ? k_text(k, "%s ? %s : nullptr", x.given, x.at) : x.at;
@@ -524,10 +553,12 @@ static void set_shares(Kernel *k, ChunkFrame *f)
     f->heads = k_bare(k, k_poly(k, c->n_heads));
     f->rows = rows_text(k);
     f->length = k_text(k, "%d", x->s->rows);
-    f->by_chunk = x->kind == CHUNK_PREP || x->kind == CHUNK_REST;
+    f->by_chunk = x->kind == CHUNK_PREP || x->kind == CHUNK_REST || x->kind == CHUNK_READ;
     f->values = k_poly(k, c->n_values);
-    f->each = k_text(k, "%d", x->s->values);
-    f->each_less = k_text(k, "%d", x->s->values - 1);
+    f->divided = x->kind == CHUNK_READ;
+    const int each = f->divided ? x->s->read_values : x->s->values;
+    f->each = k_text(k, "%d", each);
+    f->each_less = k_text(k, "%d", each - 1);
     f->segments = chunk_in_segments(x->w);
     f->segmented = by_segment(x);
     if (!f->segments)
@@ -578,6 +609,7 @@ static void print_call(Kernel *k)
     switch (x->kind) {
     case CHUNK_PREP: buf_line(k->out, "cell_chunk_prepare<%s>(x, share);", facts); break;
     case CHUNK_REST: buf_line(k->out, "cell_chunk_finish<%s>(g, share);", facts); break;
+    case CHUNK_READ: buf_line(k->out, "cell_chunk_read<%s>(x, share, block * %d);", facts, x->s->read_values); break;
     case CHUNK_PASS:
         buf_line(k->out, "cell_chunk_pass%s<%s>(%s, segment, segments, block, sums, factors);", which, facts,
                  of);
@@ -596,6 +628,8 @@ static void print_uses(Kernel *k)
         print_backward(k);
     else if (x->kind == CHUNK_WALK)
         print_walk(k);
+    else if (x->kind == CHUNK_READ)
+        print_read(k);
     else if (x->kind == CHUNK_JOIN)
         print_first(k);
 }
@@ -638,7 +672,7 @@ void chunk_print(Plan *p, Program *pr, Buf *cuda)
             if (pr->dir == FORWARD)
                 print_facts(p, &all->data[i], s, cuda);
             for (ChunkKind kind = 0; kind < CHUNK_KINDS; kind++)
-                if (chunk_has_kernel(&all->data[i], pr->dir, kind))
+                if (chunk_has_kernel(p, &all->data[i], pr->dir, kind))
                     print_kernel(p, pr, &all->data[i], s, kind, cuda);
         }
 }
