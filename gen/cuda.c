@@ -416,14 +416,15 @@ static bool is_better_folded(const Plan *p, const Plan *first)
 }
 
 /* Sums over a few places that are written out are worth it where one kernel then walks a direction, or a step has
- * fewer kernels. */
+ * fewer kernels; not where one kernel walks each direction as it is. */
 static bool is_better_unrolled(const Plan *p, const Plan *first)
 {
     bool fewer = walks_of(p) > walks_of(first) ||
                  (groups_of_step(p, FORWARD) <= groups_of_step(first, FORWARD) &&
                   groups_of_step(p, BACKWARD) <= groups_of_step(first, BACKWARD) &&
                   groups_of_steps(p) < groups_of_steps(first));
-    return p->schedule == first->schedule && fewer && is_better(p, first);
+    bool walked = walks_of(first) == (first->m->has_grad ? 2 : 1);
+    return p->schedule == first->schedule && !walked && fewer && is_better(p, first);
 }
 
 /* Why products that are added up are no one. */

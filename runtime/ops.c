@@ -1,6 +1,7 @@
 /* The operations of a plan. In: a run with its buffers bound. Out: the work issued on the backend, or the
  * same as text. Guaranteed: an index out of range or a product, copy or fill that would leave its buffer is
  * reported as the fault of the plan that it is, and not issued. */
+#include "cell_few_sizes.h"
 #include "run.h"
 
 #include <stdio.h>
@@ -554,6 +555,82 @@ static int count_alike(const Together *all, int i)
     return n;
 }
 
+/* ---- f32 products of few rows, by a kernel of the instance */
+
+/* Y = X W: the extents, and what lies between rows. */
+typedef struct Few {
+    int64_t rows, outs, terms, x_pitch, w_pitch, y_pitch;
+    int across;   /* W lies by terms, not by outs */
+    int swapped;  /* X is the call's B, and W its A */
+} Few;
+
+/* FEW_NUMBERS: of a matrix W that the kernels were measured to be faster with (bench/results/h200-few-rows.txt). It depends on
+ * the sizes of one product only, so that it has the same bits by itself as beside others. */
+enum { FEW_NUMBERS = 512 * 512 };
+
+static int is_few(const cell_gemm_call *call, Few *to)
+{
+    const cell_matrix *a = &call->a, *b = &call->b, *c = &call->c;
+    const int swapped = call->n < call->m;
+    const cell_matrix *w = swapped ? a : b;
+    *to = (Few){ .rows = swapped ? call->n : call->m,
+                 .outs = swapped ? call->m : call->n,
+                 .terms = call->k,
+                 .x_pitch = swapped ? b->col_stride : a->row_stride,
+                 .y_pitch = swapped ? c->col_stride : c->row_stride,
+                 .swapped = swapped };
+    const int64_t x_step = swapped ? b->row_stride : a->col_stride, y_step = swapped ? c->row_stride : c->col_stride;
+    const int64_t of_term = swapped ? w->col_stride : w->row_stride, of_out = swapped ? w->row_stride : w->col_stride;
+    to->across = of_out == 1;
+    to->w_pitch = to->across ? of_term : of_out;
+    return a->dtype == CELL_F32 && b->dtype == CELL_F32 && c->dtype == CELL_F32 && goes_together(call) &&
+           call->alpha == 1 && call->beta == 0 && !call->a_scale && !call->b_scale &&
+           to->rows >= CELL_FEW_ROWS_LEAST && to->rows <= CELL_FEW_ROWS_MOST && to->outs % CELL_FEW_OUTS == 0 &&
+           to->terms % CELL_FEW_TERMS == 0 && to->outs * to->terms >= FEW_NUMBERS && x_step == 1 && y_step == 1 &&
+           (to->across || of_term == 1) && (to->x_pitch | to->w_pitch) % 4 == 0;
+}
+
+static int takes_few(const cell_op *op, const cell_gemm_call *call)
+{
+    Few few;
+    return op->u.products.few && is_few(call, &few);
+}
+
+/* Their kernels: for few rows and for more, of W by outs and by terms. */
+static cell_status few_kernel(const cell_run *run, const cell_op *op, int number, cell_launch *launch)
+{
+    const int index = op->u.products.few - 1 + number, rows = number < 2 ? 16 : CELL_FEW_ROWS_MOST;
+    if (index < 0 || index >= run->desc->n_kernels)
+        return wrong_plan(run, op->name, "no such kernel");
+    *launch = (cell_launch){ .kernel = &run->desc->kernels[index],
+                             .grid = { 1, 1, 1 },
+                             .threads = CELL_FEW_THREADS,
+                             .smem = CELL_FEW_BYTES(rows, number % 2) };
+    return CELL_OK;
+}
+
+static cell_status run_few(const cell_run *run, const cell_op *op, const cell_gemm_call *calls, int n)
+{
+    cell_kernel_args args;
+    cell_launch launch = { 0 };
+    Few few;
+    memset(&args, 0, sizeof args);
+    is_few(calls, &few);
+    const int64_t sizes[] = { few.rows, few.outs, few.terms, few.x_pitch, few.w_pitch, few.y_pitch };
+    for (int i = 0; i < 6; i++)
+        args.size[i] = sizes[i];
+    for (int i = 0; i < n; i++) {
+        args.ptr[i] = few.swapped ? calls[i].b.data : calls[i].a.data;
+        args.ptr[n + i] = few.swapped ? calls[i].a.data : calls[i].b.data;
+        args.ptr[2 * n + i] = calls[i].c.data;
+    }
+    args.t = n;
+    cell_status status = few_kernel(run, op, (few.rows > 16 ? 2 : 0) + few.across, &launch);
+    launch.grid[0] = (uint32_t)(n * few.outs / CELL_FEW_OUTS);
+    launch.args = &args;
+    return status == CELL_OK ? run->ctx->backend->launch(run->ctx->self, &launch, run->err) : status;
+}
+
 /* Of each call of several products: where all its A are, all B, all C. */
 static cell_status write_places(const cell_run *run, const cell_op *op, const Together *all, void **places)
 {
@@ -564,7 +641,7 @@ static cell_status write_places(const cell_run *run, const cell_op *op, const To
     memset(&args, 0, sizeof args);
     for (int i = 0, count; i < all->n; i += count) {
         count = count_alike(all, i);
-        for (int k = 0; count > 1 && k < 3 * count; k++) {
+        for (int k = 0; count > 1 && !takes_few(op, &all->calls[i]) && k < 3 * count; k++) {
             const cell_gemm_call *call = &all->calls[i + k % count];
             args.ptr[n++] = k < count ? call->a.data : k < 2 * count ? call->b.data : call->c.data;
         }
@@ -631,6 +708,10 @@ static cell_status run_together(cell_run *run, int at)
         status = write_places(run, op, &all, &places);
     for (int i = 0, count; status == CELL_OK && i < all.n; i += count) {
         count = count_alike(&all, i);
+        if (takes_few(op, &all.calls[i])) {
+            status = run_few(run, op, &all.calls[i], count);
+            continue;
+        }
         status = count == 1 ? backend->gemm(run->ctx->self, &all.calls[i], run->err)
                             : backend->gemms(run->ctx->self, &all.calls[i], count, places, run->err);
         places = count == 1 ? places : (char *)places + 3 * (size_t)count * sizeof(void *);
@@ -717,15 +798,22 @@ static cell_status prepare_one(const cell_run *run, const cell_op *op) {
     return cell_fail(run->err, status, "%.700s; it was built for --archs \"%.128s\"", plain.text, run->desc->archs);
 }
 
-/* The kernel that writes where matrices are, where some go together. */
+/* The kernel that writes where matrices are, where some go together, and those for few rows. */
 static cell_status prepare_places(cell_run *run, const cell_op *op)
 {
     int index = op->u.products.kernel;
     if (index < 0 || index >= run->desc->n_kernels)
         return wrong_plan(run, op->name, "no such kernel");
-    return run->ctx->backend->gemms
-               ? run->ctx->backend->prepare(run->ctx->self, &run->desc->kernels[index], 0, run->err)
-               : CELL_OK;
+    if (!run->ctx->backend->gemms)
+        return CELL_OK;
+    cell_status status = run->ctx->backend->prepare(run->ctx->self, &run->desc->kernels[index], 0, run->err);
+    for (int i = 0; op->u.products.few && i < CELL_FEW_KERNELS && status == CELL_OK; i++) {
+        cell_launch launch = { 0 };
+        status = few_kernel(run, op, i, &launch);
+        if (status == CELL_OK)
+            status = run->ctx->backend->prepare(run->ctx->self, launch.kernel, launch.smem, run->err);
+    }
+    return status;
 }
 
 static cell_status prepare_range(cell_run *run, int first, int count);

@@ -1,4 +1,5 @@
 /* emit_products.c: the operations of a launch plan that multiply matrices, and those that take the parts of f32 operands. */
+#include "../../runtime/cell_few_sizes.h"
 #include "base/mutate.h"
 #include "emit_plan.h"
 
@@ -287,6 +288,13 @@ static const char *places_kernel(const Plan *p)
     return intern_f(p->m->c, "%s_places%s", p->m->name, plan_suffix(p->calls));
 }
 
+/* Those of f32 products of few rows. */
+static const char *few_kernel(const Plan *p, int i)
+{
+    static const char *const names[CELL_FEW_KERNELS] = { "16", "16_across", "32", "32_across" };
+    return intern_f(p->m->c, "%s_few_rows_%s%s", p->m->name, names[i], plan_suffix(p->calls));
+}
+
 void emit_places_kernel(const Plan *p, Buf *cuda)
 {
     bool any = false;
@@ -298,6 +306,25 @@ void emit_places_kernel(const Plan *p, Buf *cuda)
               "extern \"C\" __global__ void __launch_bounds__(%d)\n%s(const __grid_constant__ "
               "cell_kernel_args args)\n{\n    cell_places(args);\n}\n\n",
               PLACES_THREADS, places_kernel(p));
+    for (int i = 0; any && p->dtype == DT_F32 && i < CELL_FEW_KERNELS; i++)
+        buf_f(cuda,
+              "extern \"C\" __global__ void __launch_bounds__(%d, 2)\n%s(const __grid_constant__ "
+              "cell_kernel_args args)\n{\n    cell_few_rows<%d, %s>(args);\n}\n\n",
+              CELL_FEW_THREADS, few_kernel(p, i), i < 2 ? 16 : CELL_FEW_ROWS_MOST, i % 2 ? "true" : "false");
+}
+
+/* 1 + the index of the first of the kernels for products of few rows; 0: there are none. */
+static int emit_few_kernels(Print *e)
+{
+    if (e->p->dtype != DT_F32)
+        return 0;
+    for (int i = 0; i < CELL_FEW_KERNELS; i++) {
+        if (emit_has_kernel(e, few_kernel(e->p, i)))
+            continue;
+        emit_kernel_number(e, few_kernel(e->p, i));
+        buf_f(&e->table, ", .threads = %d, .dependent = 1 },\n", CELL_FEW_THREADS);
+    }
+    return 1 + emit_kernel_index(e, few_kernel(e->p, 0));
 }
 
 int emit_together(Print *e, int i)
@@ -309,6 +336,7 @@ int emit_together(Print *e, int i)
         emit_kernel_number(e, kernel);
         buf_f(&e->table, ", .threads = %d, .dependent = 1 },\n", PLACES_THREADS);
     }
+    const int few = emit_few_kernels(e);
     int buffer = emit_buffer_number(e, first->together - 1);
     Direction d = e->pr == &e->p->program[BACKWARD] ? BACKWARD : FORWARD;
     Opened all = emit_open(e);
@@ -316,9 +344,9 @@ int emit_together(Print *e, int i)
         emit_gemm(e, &e->pr->groups.data[i + n]);
     emit_close(e, &all, "products",
                intern_f(e->p->m->c,
-                        ".kind = CELL_OP_PRODUCTS,\n      .u.products = { .together = %s, .kernel = %d, "
+                        ".kind = CELL_OP_PRODUCTS,\n      .u.products = { .together = %s, .kernel = %d, %s"
                         ".places = { %d, NULL },\n              .n_ops = ",
                         emit_expr(e, form_goes_together(e->p, d, &first->gemm)),
-                        emit_kernel_index(e, kernel), buffer));
+                        emit_kernel_index(e, kernel), few ? intern_f(e->p->m->c, ".few = %d, ", few) : "", buffer));
     return i + n - 1;
 }

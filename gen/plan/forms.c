@@ -1,5 +1,6 @@
 /* forms.c: grids, shared memory and conditions of kernels. In: groups, products and pairs of a plan. Out:
  * formulas over the sizes of a call and the device (formula.h). */
+#include "../../runtime/cell_few_sizes.h"
 #include "forms.h"
 
 #include "base/mutate.h"
@@ -355,21 +356,33 @@ static bool counts_rows(Module *m, const Poly *extent)
     return extent == module_rows(m) || extent == poly_dim(m, ATOM_B);
 }
 
-/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params
- * are, are always faster as a batch; those of a step's values with a param are not from 12 to 16 rows
- * where the param is large, and those of adjoints with it, of which each sums over a gate's rows, are not
- * from 17 to 63. */
+/* Do the kernels for few rows take products of these sizes (runtime/ops.c: is_few)? */
+static const Formula *form_few_rows(Module *m, const Formula *rows, const Poly *outs, const Poly *terms)
+{
+    const Formula *none = formula_const(m, 0);
+    const Formula *whole =
+        formula_and(m, formula(m, F_EQ, formula(m, F_MOD, formula_size(m, outs), formula_const(m, CELL_FEW_OUTS)), none),
+                    formula(m, F_EQ, formula(m, F_MOD, formula_size(m, terms), formula_const(m, CELL_FEW_TERMS)), none));
+    return formula_and(m, within(m, rows, CELL_FEW_ROWS_LEAST, CELL_FEW_ROWS_MOST), whole);
+}
+
+/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params are, are
+ * always faster as a batch; those of a step's values with a param are not from 12 to 16 rows where the param is
+ * large and no kernel for few rows takes them, and those of adjoints with it, of which each sums over a gate's
+ * rows, are not from 17 to 63. */
 static const Formula *goes_together_in_f32(const Plan *p, Direction d, const Gemm *g, const Formula *rows)
 {
     Module *m = p->m;
     if (counts_rows(m, g->k))
         return within(m, rows, 1, 256);
+    const Poly *outs = counts_rows(m, g->m) ? g->n : g->m;
+    const Formula *own = form_few_rows(m, rows, outs, g->k);
     if (d == BACKWARD)
-        return formula(m, F_MAX, within(m, rows, 1, 16), within(m, rows, 64, 256));
-    const Poly *numbers = poly_mul(m, counts_rows(m, g->m) ? g->n : g->m, g->k);
+        return formula(m, F_MAX, formula(m, F_MAX, within(m, rows, 1, 16), within(m, rows, 64, 256)), own);
+    const Poly *numbers = poly_mul(m, outs, g->k);
     const Formula *small = formula(m, F_LE, formula_size(m, numbers), formula_const(m, SMALL_PARAM));
     const Formula *few = formula(m, F_MAX, within(m, rows, 1, 11), within(m, rows, 17, 256));
-    return formula(m, F_MAX, few, formula_and(m, within(m, rows, 12, 16), small));
+    return formula(m, F_MAX, formula(m, F_MAX, few, formula_and(m, within(m, rows, 12, 16), small)), own);
 }
 
 /* Where a batch was measured to be faster than products one by one, by the products' rows, which are

@@ -37,6 +37,7 @@
 //  sessions   cell_slot_read(args, b) cell_slot_written(args, b): the rows of states
 //             cell_slots_take(args) cell_slots_put(args): rows of states to a dense array, and back
 //  products   cell_places(args): where the matrices of a batch are
+//             cell_few_rows<Rows, Across>(args): products of few rows in f32
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
@@ -144,6 +145,7 @@ template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits,
 #include "cell_device_steps.cuh"
 #include "cell_device_sort.cuh"
 #include "cell_device_slots.cuh"
+#include "cell_device_few.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_parts.cuh"
 #include "cell_device_window.cuh"
