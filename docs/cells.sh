@@ -109,7 +109,7 @@ echo
 echo "## In chunks of steps"
 echo
 echo "The states of these could be walked many steps at a time, as products ([chunk](../gen/schedule/chunk/README.md),"
-echo "*chunk*); \`--schedule chunk\` does so for all but those with a decay per value. Of mLSTM's"
+echo "*chunk*); \`--schedule chunk\` does so for all but those with a decay per value and a correction. Of mLSTM's"
 echo "m, which no form of products takes, a thread for each head walks the steps before."
 echo "Settings are the spec as it is, or one option with another value, or two."
 echo "\`cellc explain\` says it of any cell, and of the others which term forbids it."

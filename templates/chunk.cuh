@@ -18,7 +18,8 @@ $part chunk_facts
  *   text  corrected     is an addition corrected by what the state has already?
  *   text  known         a bit for each addition: has it a value of its own?
  *   text  before        a bit for each read: is it of the state before the step?
- *   text  decay         0: none, 1: a number of a step, 2: one of each key, 3: a matrix of two states
+ *   text  decay         0: none, 1: a number of a step, 2: one of each key, 3: a matrix of two states, 4: one of
+ *                       each value
  *   text  together      additions of a chunk that go as one product
  *   text  stages        chunks on their way
  *   text  read_values   values of a block that makes what is read
@@ -65,6 +66,7 @@ $part chunk
  *   text   facts      the struct's name
  *   text   n_keys     elements of a key
  *   text   n_values   and of a value
+ *   text   record     bytes of what is made of a chunk
  *   text   records    where `prepare` leaves what it makes of chunks
  *   lines  operands   fields of x: where operands lie
  *   lines  uses       what else the kernel reads and writes, of x or, backward, of g
@@ -124,7 +126,7 @@ $end
     $head
     cell_chunk<$facts> x = {};
     x.keys = $n_keys, x.values = $n_values, x.steps = x.length = $rows;
-    x.records = (unsigned char *)$records + $own * cell_chunk_record<$facts>::bytes;
+    x.records = (unsigned char *)$records + $own * $record;
     $operands
     $uses
     $sums

@@ -97,6 +97,8 @@
 //             cell_chunk_backward<M> cell_chunk_walk_back(g, first) cell_chunk_finish(g, chunk): its gradients
 //             cell_chunk_apart<M>() cell_chunk_read(x, chunk, first) cell_chunk_reads<M>::smem(): what is read, behind the walk
 //             cell_chunk_back_walker<M>::smem() cell_chunk_rester<M>::smem() cell_chunk_tile: sums of products by warps
+//             cell_chunk_value_sum(x, chunk, first) cell_chunk_value_walk(x, block) cell_chunk_value_read(x, chunk, first)
+//             cell_chunk_value_rest(g, chunk), and _back of the first two: with a gate for each value
 //             cell_chunk_segments<M>(blocks, chunks) cell_chunk_pass(x, i, n, ...) cell_chunk_join(x, n, ...): segments side by side
 //  attention  cell_attention<M> cell_attention_forward(x, block) cell_attention_combine(x, block, parts): weighed sums over pairs of steps
 //             cell_attention_dots(x, block) cell_attention_back_rows(x, block) cell_attention_back_keys(x, block): their gradients
@@ -169,6 +171,7 @@ template <class T> __device__ __forceinline__ float cell_from_two(uint32_t bits,
 #include "cell_device_chunk_rest.cuh"
 #include "cell_device_chunk_coupled.cuh"
 #include "cell_device_chunk_apart.cuh"
+#include "cell_device_chunk_valued.cuh"
 #include "cell_device_attention.cuh"
 #include "cell_device_attention_tile.cuh"
 #include "cell_device_attention_ring.cuh"

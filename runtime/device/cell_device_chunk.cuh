@@ -49,7 +49,8 @@
 //     rest_values      values that rest takes at a time: a multiple of 16
 //     rest_threads     of its blocks: 128, or 256 or 512 where rows are 64
 //     stages           chunks that a walk has in shared memory at a time, where Real is float: 1 to 3
-//     decay            0: none, 1: a number, 2: a number per key, 3: a matrix of two states
+//     decay            0: none, 1: a number, 2: a number per key, 3: a matrix of two states, 4: a number per
+//                      value, whose kernels are of cell_device_chunk_valued.cuh
 //     together         rows of one update: 1, 2, 4, 8 or 16. What they add with a w, and reads before them, are
 //                      of S in front of the first of them; the gates of the others are 1
 
@@ -125,7 +126,7 @@ struct cell_chunk_result {
 
 // One head of one sequence. Pointers stand at row 0, key 0 and value 0.
 template <class M> struct cell_chunk {
-    cell_rows decay; // a number: element 0; of two states a_ij: element 2 i + j
+    cell_rows decay; // a number: element 0; per key or value; of two states a_ij: element 2 i + j
     cell_chunk_addition addition[M::additions];
     cell_chunk_vector read[M::reads];
     cell_chunk_result result[M::reads]; // o, for walk, or for what makes reads apart

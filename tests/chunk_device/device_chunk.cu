@@ -21,7 +21,10 @@ struct Facts {
                          corrected = Corrected, known = Known, before = Before, decay = Gates, together = Together,
                          rest_keys = Gates == 0 || K % 32 ? K : sizeof(RealT) == 8 ? 16 : 32,
                          rest_values = Gates == 0 ? 2 * V : V, read_values = 16,
-                         rest_threads = C < 64 || Gates == 3 ? 128 : Gates == 2 ? 512 : 256,
+                         rest_threads = Gates == 4   ? (sizeof(RealT) == 8 ? 128 : 256)
+                                        : C < 64 || Gates == 3 ? 128
+                                        : Gates == 2           ? 512
+                                                               : 256,
                          stages = C > 32 ? 2 : 3;
 };
 
@@ -103,6 +106,41 @@ template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threa
     k_rest(const __grid_constant__ cell_kernel_args args)
 {
     cell_chunk_finish<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
+}
+
+// Of gates by value: blocks of values of a chunk are neighbours; size 1: how many there are.
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_value_sum(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t share = cell_block_index(0) % args.size[0];
+    cell_chunk_value_sum<M>(head_of<M>(args).of, share / args.size[1], share % args.size[1] * M::values);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_value_sum_back(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t share = cell_block_index(0) % args.size[0];
+    cell_chunk_value_sum_back<M>(head_of<M>(args), share / args.size[1], share % args.size[1] * M::values);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_value_walk(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_value_walk<M>(head_of<M>(args).of, cell_block_index(0) % args.size[0]);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_value_walk_back(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_value_walk_back<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
+}
+template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
+    k_value_read(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t share = cell_block_index(0) % args.size[0];
+    cell_chunk_value_read<M>(head_of<M>(args).of, share / args.size[1], share % args.size[1] * M::values);
+}
+template <class M> __global__ void __launch_bounds__(M::rest_threads)
+    k_value_rest(const __grid_constant__ cell_kernel_args args)
+{
+    cell_chunk_value_rest<M>(head_of<M>(args), cell_block_index(0) % args.size[0]);
 }
 
 // ---- cases ----
@@ -412,7 +450,7 @@ template <class M> class Run
         if (M::decay && c.wanted >> VECTORS & 1)
             g.decay = added(result(decay_to, decay_extent(m), b, h));
         g.of.saved = saved + of * m.keys * m.values;
-        g.of.records = records + of * cell_chunk_record<M>::bytes;
+        g.of.records = records + of * record_bytes();
         g.of.inverse = m.corrected ? inverse + of * parts * M::rows * M::rows : nullptr;
         g.of.keys = m.keys, g.of.values = m.values, g.of.length = n.length(b);
         g.of.steps = n.reverse ? n.length(b) : n.steps;
@@ -420,6 +458,14 @@ template <class M> class Run
         g.corrections = corrections + of * M::rows * m.values;
         g.solved = solved + of * M::rows * m.values;
         return g;
+    }
+
+    int64_t record_bytes() const
+    {
+        if constexpr (M::decay == DECAY_PER_VALUE)
+            return cell_chunk_value_record<M>(m.keys, m.values);
+        else
+            return cell_chunk_record<M>::bytes;
     }
 
     static bool untouched(const void *made, size_t n)
@@ -511,24 +557,9 @@ template <class M> class Run
               {&moved[0].state, &moved[1].state, &moved[2].state}, first_to, wanted(VECTORS + 1));
     }
 
-public:
-    Run(const char *of, const Case &which) : name(of), c(which), n(which.sizes)
+    void walk(Array<cell_chunk_backward<M>> &all)
     {
-        m = {c.keys,   c.values,  M::additions, M::reads, (Decay)M::decay, M::corrected != 0,
-             M::known, M::before, c.scaled, M::together};
-        fill();
-        const size_t heads = (size_t)(n.batch * n.heads),
-                     chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
-                     states = chunks * (size_t)(m.keys * m.values),
-                     rows = chunks * (size_t)(M::rows * m.values);
-        Array<P> saved(states), ends(states), inverse(chunks * 2 * M::rows * M::rows), corrections(rows),
-            solved(rows);
-        Array<unsigned char> records(chunks * cell_chunk_record<M>::bytes + 128);
-        unsigned char *const record = records.data + (-(uintptr_t)records.data & 127);
-        Array<cell_chunk_backward<M>> all(heads);
-        for (size_t i = 0; i < heads; i++)
-            all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data,
-                          corrections.data, solved.data, record);
+        const size_t heads = (size_t)(n.batch * n.heads);
         const unsigned blocks = (unsigned)((m.values + M::values - 1) / M::values), segments = (unsigned)c.segments,
                        joins = (unsigned)((m.values + CELL_CHUNK_JOINED - 1) / CELL_CHUNK_JOINED),
                        passes = (unsigned)cell_chunk_pass_blocks<M>(m.keys, m.values);
@@ -539,7 +570,7 @@ public:
             args.size[0] = of_head;
             launch(name, kernel, args, Shape{of_head * (unsigned)heads, (unsigned)threads, (size_t)smem});
         };
-        const unsigned grid = (unsigned)chunks;
+        const unsigned grid = (unsigned)((size_t)cell_chunk_count(n.steps, M::rows) * heads);
         if (grid)
             launch(name, k_prep<M>, args,
                    Shape{grid, cell_chunk_prep<M>::threads, (size_t)cell_chunk_prep<M>::smem()});
@@ -563,6 +594,50 @@ public:
         if (grid)
             launch(name, k_rest<M>, args,
                    Shape{grid, (unsigned)cell_chunk_rester<M>::threads, (size_t)cell_chunk_rester<M>::smem()});
+    }
+    void walk_values(Array<cell_chunk_backward<M>> &all)
+    {
+        const unsigned chunks = (unsigned)cell_chunk_count(n.steps, M::rows),
+                       blocks = (unsigned)((m.values + M::values - 1) / M::values),
+                       walks = (unsigned)((m.keys * m.values + CELL_CHUNK_THREADS - 1) / CELL_CHUNK_THREADS);
+        cell_kernel_args args = arguments({all.data}, 0);
+        args.size[1] = blocks;
+        auto start = [&](auto kernel, unsigned of_head, int64_t smem, int threads = CELL_CHUNK_THREADS) {
+            args.size[0] = of_head;
+            if (of_head)
+                launch(name, kernel, args,
+                       Shape{of_head * (unsigned)(n.batch * n.heads), (unsigned)threads, (size_t)smem});
+        };
+        start(k_value_sum<M>, chunks * blocks, cell_chunk_value_sums<M>::smem());
+        start(k_value_walk<M>, walks, 0);
+        start(k_value_read<M>, chunks * blocks, cell_chunk_value_reader<M>::smem());
+        start(k_value_sum_back<M>, chunks * blocks, cell_chunk_value_sums<M>::smem());
+        start(k_value_walk_back<M>, walks, 0);
+        start(k_value_rest<M>, chunks, cell_chunk_value_rester<M>::smem(), M::rest_threads);
+    }
+
+public:
+    Run(const char *of, const Case &which) : name(of), c(which), n(which.sizes)
+    {
+        m = {c.keys,   c.values,  M::additions, M::reads, (Decay)M::decay, M::corrected != 0,
+             M::known, M::before, c.scaled, M::together};
+        fill();
+        const size_t heads = (size_t)(n.batch * n.heads),
+                     chunks = (size_t)cell_chunk_count(n.steps, M::rows) * heads,
+                     states = chunks * (size_t)(m.keys * m.values),
+                     rows = chunks * (size_t)(M::rows * m.values);
+        Array<P> saved(states), ends(states), inverse(chunks * 2 * M::rows * M::rows), corrections(rows),
+            solved(rows);
+        Array<unsigned char> records(chunks * (size_t)record_bytes() + 128);
+        unsigned char *const record = records.data + (-(uintptr_t)records.data & 127);
+        Array<cell_chunk_backward<M>> all(heads);
+        for (size_t i = 0; i < heads; i++)
+            all[i] = head((int)i / n.heads, (int)i % n.heads, saved.data, ends.data, inverse.data,
+                          corrections.data, solved.data, record);
+        if constexpr (M::decay == DECAY_PER_VALUE)
+            walk_values(all);
+        else
+            walk(all);
         compare();
         close_group();
     }
@@ -639,7 +714,7 @@ template <class M> static void test_member(const char *type, const char *member)
 
 // What is compiled: members and types by their bits.
 #ifndef MEMBERS
-#define MEMBERS 0xfff
+#define MEMBERS 0x7fff
 #endif
 #ifndef TYPES
 #define TYPES 0xf
@@ -673,6 +748,12 @@ template <class R, class P, int Members> static void test_type(const char *type)
         test_member<Facts<R, P, 32, sizeof(R) == 8 ? 16 : 64, 32, 2, 2, 0, 3, 2, 0>>(type, "two writes and two reads");
     if constexpr (Members & 1024)
         test_member<Facts<R, P, 16, 16, 16, 2, 2, 1, 3, 2, 3>>(type, "correction and write of two states");
+    if constexpr (Members & 4096)
+        test_member<Facts<R, P, some, 32, 32, 1, 1, 0, 1, 0, 4>>(type, "write, gates by value");
+    if constexpr (Members & 8192)
+        test_member<Facts<R, P, 32, 16, 16, 2, 2, 0, 3, 2, 4>>(type, "writes, reads, gates by value");
+    if constexpr (Members & 16384)
+        test_member<Facts<R, P, sizeof(R) == 8 ? 32 : 64, 48, 64, 1, 1, 0, 1, 1, 4>>(type, "read before, gates by value");
 }
 
 int main()

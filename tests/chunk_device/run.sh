@@ -16,11 +16,11 @@ fault_type() {
     [[ $1 =~ ^(back_warps|pairs|scores|chain|apart)$ ]] && echo 4 || echo 1
 }
 if [[ -n $full ]]; then
-    for type in 1 2 4 8; do cases 1 4095 $type; done
+    for type in 1 2 4 8; do cases 1 32767 $type; done
     faults fault_type
 else
-    cases 0 1887 1
-    cases 1 2358 4
+    cases 0 22367 1
+    cases 1 10550 4
 fi
 on_gpu 1 2 4 8
 finish

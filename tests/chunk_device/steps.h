@@ -20,7 +20,7 @@
 
 #include "../emulator/judge.h"
 
-enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY, DECAY_OF_TWO };
+enum Decay { NO_DECAY, DECAY_NUMBER, DECAY_PER_KEY, DECAY_OF_TWO, DECAY_PER_VALUE };
 
 struct Member {
     int keys, values, additions, reads;
@@ -42,7 +42,7 @@ static inline int vector_q(int r) { return 2 * MOST_ADDITIONS + 1 + r; }
 
 struct Operands {
     Numbers vector[VECTORS], number[VECTORS];
-    Numbers decay; // one, or one per key, or a_ij at 2 i + j
+    Numbers decay; // one, or one per key or value, or a_ij at 2 i + j
     Numbers state; // b, h, key, value: in front of the first step; or its cotangent
 };
 
@@ -73,7 +73,12 @@ static inline int vector_extent(const Member &m, int i)
 }
 static inline int decay_extent(const Member &m)
 {
-    return m.decay == NO_DECAY ? 0 : m.decay == DECAY_NUMBER ? 1 : m.decay == DECAY_OF_TWO ? 4 : m.keys;
+    switch (m.decay) {
+    case NO_DECAY: return 0;
+    case DECAY_NUMBER: return 1;
+    case DECAY_OF_TWO: return 4;
+    default: return m.decay == DECAY_PER_KEY ? m.keys : m.values;
+    }
 }
 
 // One head of one sequence.
@@ -121,12 +126,12 @@ class Walk
         if (m.scaled >> i & 1)
             to.number[i][row(t)] = sum;
     }
-    double decay(int t, int k) const
+    size_t decay_at(int t, int k, int v) const
     {
-        return m.decay == NO_DECAY       ? 1
-               : m.decay == DECAY_NUMBER ? x.decay[row(t)]
-                                         : x.decay[row(t) * (size_t)m.keys + (size_t)k];
+        const int of = m.decay == DECAY_PER_KEY ? k : m.decay == DECAY_PER_VALUE ? v : 0;
+        return row(t) * (size_t)decay_extent(m) + (size_t)of;
     }
+    double decay(int t, int k, int v) const { return m.decay == NO_DECAY ? 1 : x.decay[decay_at(t, k, v)]; }
     // The key's state in a_ij, and the other state's same key.
     double coupling(int t, int to, int from) const
     {
@@ -164,7 +169,7 @@ public:
                 couple(t, false, s);
             for (int k = 0; k < m.keys && m.decay != DECAY_OF_TWO; k++)
                 for (int v = 0; v < m.values; v++)
-                    at(s, k, v) *= decay(t, k);
+                    at(s, k, v) *= decay(t, k, v);
             for (int i = 0; i < m.additions; i++) {
                 const Numbers c = vector(vector_c(i), t);
                 for (int k = 0; k < m.keys; k++)
@@ -205,16 +210,10 @@ public:
             }
             for (int k = 0; k < m.keys && m.decay != DECAY_OF_TWO; k++)
                 for (int v = 0; v < m.values; v++)
-                    at(before, k, v) *= decay(t, k);
-            for (int k = 0; k < m.keys && m.decay != NO_DECAY && m.decay != DECAY_OF_TWO; k++) {
-                double sum = 0;
+                    at(before, k, v) *= decay(t, k, v);
+            for (int k = 0; k < m.keys && m.decay != NO_DECAY && m.decay != DECAY_OF_TWO; k++)
                 for (int v = 0; v < m.values; v++)
-                    sum += at(g, k, v) * at(states[(size_t)t], k, v);
-                if (m.decay == DECAY_NUMBER)
-                    to.decay[row(t)] += sum;
-                else
-                    to.decay[row(t) * (size_t)m.keys + (size_t)k] = sum;
-            }
+                    to.decay[decay_at(t, k, v)] += at(g, k, v) * at(states[(size_t)t], k, v);
             for (int i = 0; i < m.additions; i++) {
                 const Numbers c = vector(vector_c(i), t);
                 Numbers dc((size_t)m.keys), dd((size_t)m.values), dw((size_t)m.keys);

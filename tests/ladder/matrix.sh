@@ -124,6 +124,21 @@ coupled "f64 f16" dgd --dim N=5 --dim V=7 --set momentum=ema
 TYPES="f32 bf16" SUFFIX=_segments instance titans chunk:rows=16 "1,1,3 1,515,2" --dim N=6
 TYPES="f32 f16" instance titans chunk "1,1,1 1,70,2 gpu:2,197,40" --dim N=70
 TYPES=bf16 SUFFIX=_few instance titans auto "1,1,1 3,3,2 gpu:2,2047,5 gpu:2,2048,5 gpu:3,2048,5"
+# A gate for each value, of which the call or the cell says how many; several blocks of values in all kernels.
+by_value() { # types, spec, sizes, options...
+    local some=$1 spec=$2 sizes=$3
+    shift 3
+    [[ -z $full ]] || some="f32 bf16 f16 f64"
+    TYPES=$some instance "$spec" chunk:rows=16 "$sizes" "$@"
+}
+values="1,1,2 2,2,5 1,17,3 2,35,18 ${full:+1,15,1 1,16,2 1,53,70}"
+by_value "f64 bf16" e14 "$values" --dim K=5
+by_value f16 e14 "$values" --dim K=5 --reverse
+by_value f32 e14 "1,17,3 3,35,18" --dim K=5 --lengths
+by_value "f32 f16" e74 "1,1,2 2,2,5 1,17,3 2,35,2" --dim N=6 --set update=ema --set nonlinearity=none
+TYPES="f64 f32" instance e14 chunk "1,1,3 2,70,40 gpu:2,197,100 gpu:3,65,200"
+TYPES=bf16 SUFFIX=_long instance e74 auto "1,1,3 2,2,5 gpu:2,511,5 gpu:2,512,5 gpu:129,512,3" \
+    --set update=ema --set nonlinearity=none
 # Packed sequences: a chunk ends where its sequence does, and some have none.
 packed_chunks() { # types, spec, options...
     local some=$1 spec=$2

@@ -133,6 +133,7 @@ one-state        specs/titans.cell --schedule chunk:rows=16 --dim N=3 | 1,5,2
 lost-between     specs/trellis.cell --schedule chunk:rows=16 | 1,3,3,2
 every-row        tests/constructs/two_corrections.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 lost-factor      specs/gla.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
+lost-value-decay specs/e14.cell --schedule chunk:rows=16 --dim K=3 | 1,5,2
 overwritten-gradients specs/delta.cell --schedule chunk:rows=16 --dim N=3 --dim V=4 | 1,5,1
 overwritten-gradients specs/causal_attention.cell --schedule attention --dtype f32 --dim N=3 --dim V=4 | 1,5,1
 lost-condition   specs/causal_attention.cell --schedule attention --dtype f32 --dim N=5 --dim V=7 | 1,70,1

@@ -32,7 +32,13 @@ bool chunk_in_segments(const ChunkWalk *w)
 
 bool chunk_reads_apart(const Plan *p, const ChunkCut *c)
 {
-    return c->corrected < 0 && !c->by_key && c->other < 0 && p->compute != DT_F64;
+    return c->corrected < 0 && !c->by_key && !c->by_value && c->other < 0 && p->compute != DT_F64;
+}
+
+/* Has each chunk a block for each block of values? */
+bool chunk_by_values(const ChunkWalk *w, ChunkKind kind)
+{
+    return w->cut->by_value && (kind == CHUNK_PREP || kind == CHUNK_READ);
 }
 
 bool chunk_has_kernel(const Plan *p, const ChunkWalk *w, int direction, ChunkKind kind)
@@ -40,7 +46,7 @@ bool chunk_has_kernel(const Plan *p, const ChunkWalk *w, int direction, ChunkKin
     if (kind == CHUNK_REST)
         return direction == BACKWARD;
     if (kind == CHUNK_READ)
-        return direction == FORWARD && chunk_reads_apart(p, w->cut);
+        return direction == FORWARD && (w->cut->by_value || chunk_reads_apart(p, w->cut));
     return (kind != CHUNK_PASS && kind != CHUNK_JOIN) || chunk_in_segments(w);
 }
 
@@ -68,6 +74,11 @@ static const Formula *grid(const Plan *p, const ChunkWalk *w, const ChunkSize *s
     Module *m = p->m;
     const ChunkCut *c = w->cut;
     const Formula *blocks = form_blocks(m, c->n_values, s->values);
+    if (c->by_value && kind == CHUNK_WALK)
+        return formula(m, F_MUL, all_heads(p, c),
+                       form_blocks(m, poly_mul(m, c->n_keys, c->n_values), CHUNK_THREADS));
+    if (chunk_by_values(w, kind))
+        return formula(m, F_MUL, chunk_places(p, c, s), blocks);
     if (kind == CHUNK_PREP || kind == CHUNK_REST)
         return chunk_places(p, c, s);
     if (kind == CHUNK_READ)
@@ -101,6 +112,14 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
                                          "first states of the segments", "a walk over the chunks",
                                          "what is read of them, of each chunk by itself",
                                          "gradients of what the walk takes" };
+    static const char *const of_values[2][CHUNK_KINDS] = {
+        { [CHUNK_PREP] = "what each chunk adds to its state",
+          [CHUNK_WALK] = "states in front of chunks, each element by itself",
+          [CHUNK_READ] = "reads" },
+        { [CHUNK_PREP] = "what the reads of each chunk add to the state's gradient",
+          [CHUNK_WALK] = "gradients of the states behind chunks, each element by itself",
+          [CHUNK_REST] = "gradients of what the walk takes" }
+    };
     ChunkWalk *w = NULL;
     ChunkKind kind = CHUNK_PREP;
     for (int i = 0; i < all->len && !w; i++)
@@ -115,7 +134,7 @@ bool chunk_stage(const Plan *p, const Program *pr, int level, int n, FormList *o
         const ChunkSize *s = &w->size[i];
         Form f = { .kernel = s->kernel[pr->dir][kind].name,
                    .refs = &s->kernel[pr->dir][kind].refs,
-                   .words = words[kind],
+                   .words = w->cut->by_value ? of_values[pr->dir == BACKWARD][kind] : words[kind],
                    .when = taken(p, w->cut, s, i + 1 == w->sizes, kind),
                    .grid = grid(p, w, s, kind),
                    .bytes = formula_const(p->m, s->kernel[pr->dir][kind].smem),
@@ -149,9 +168,21 @@ static int least_steps(const Plan *p)
     bool small =
         c->n_keys->is_const && c->n_values->is_const && c->n_keys->value * c->n_values->value < 64 * 128;
     int half = module_starts(m) < 0 ? 0 : chunk_walks(&p->program[FORWARD])->data->size->rows / 2;
+    if (c->by_value && !p->request->in_memory)
+        return CHUNK_PAYS_STEPS_VALUED + half;
     if (p->dtype == DT_BF16 && chunk_is_single(m))
         return (small ? CHUNK_PAYS_STEPS_SMALL : CHUNK_PAYS_STEPS) + half;
     return (small ? CHUNK_PAYS_STEPS_OTHER_SMALL : CHUNK_PAYS_STEPS_OTHER) + half;
+}
+
+/* With a gate for each value. */
+static const Formula *few_values(const Plan *p, const ChunkCut *c)
+{
+    const Formula *values = formula(p->m, F_MUL, all_heads(p, c), formula_size(p->m, c->n_values));
+    bool wide = c->n_values->is_const && c->n_values->value >= CHUNK_WIDE && c->n_keys->is_const &&
+                c->n_keys->value <= CHUNK_WIDE_KEYS;
+    int most = wide ? CHUNK_PAYS_VALUES_WIDE : CHUNK_PAYS_VALUES;
+    return formula(p->m, F_LE, values, formula_const(p->m, most));
 }
 
 /* Where chunks compute in wide types, or without tensor cores, a walk on chip that fills the GPU is as fast.
@@ -159,6 +190,8 @@ static int least_steps(const Plan *p)
 static const Formula *few_enough(const Plan *p, const Formula *takes)
 {
     const ChunkCut *c = chunk_cuts(p->m)->data;
+    if (c->by_value && p->request->unasked && !p->request->in_memory)
+        return formula_and(p->m, takes, few_values(p, c));
     if (!p->request->unasked || p->request->in_memory || (p->dtype == DT_BF16 && c->other < 0))
         return takes;
     int most = c->other >= 0 ? CHUNK_PAYS_HEADS_COUPLED : CHUNK_BLOCKS;

@@ -175,7 +175,8 @@ ChunkFacts chunk_facts(const Plan *p, const ChunkCut *c, const ChunkSize *s)
                          .decays = c->decay >= 0,
                          .by_key = c->by_key || c->other >= 0,
                          .coupled = c->other >= 0,
-                         .apart = chunk_reads_apart(p, c) };
+                         .apart = chunk_reads_apart(p, c),
+                         .by_value = c->by_value };
 }
 
 static int64_t most_smem(const Plan *p, const ChunkCut *c, const ChunkSize *s)
@@ -232,6 +233,24 @@ static bool rest_fits(const Plan *p, const ChunkCut *c, ChunkSize *s, int keys, 
     return chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && (one || chunk_resident(&f, CHUNK_REST) > 1);
 }
 
+/* With a gate for each value rest takes all keys, and as many values as leave room for two blocks, or one. */
+static void choose_value_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
+{
+    int values = c->n_values->is_const ? (int)((c->n_values->value + 15) / 16 * 16) : 64;
+    s->rest_keys = s->keys;
+    s->rest_threads = p->compute == DT_F64 ? CHUNK_THREADS : 2 * CHUNK_THREADS;
+    for (int least = 2; least >= 1; least--)
+        for (s->rest_values = values > 32   ? 64
+                              : values > 16 ? 32
+                                            : 16;
+             s->rest_values >= 16; s->rest_values /= 2) {
+            ChunkFacts f = chunk_facts(p, c, s);
+            if (chunk_smem(&f, BACKWARD, CHUNK_REST) <= limit && chunk_resident(&f, CHUNK_REST) >= least)
+                return;
+        }
+    s->rest_values = 16;
+}
+
 /* What rest takes at a time, of what fits. Measured on an H200, in bf16: all keys and values at once are
  * best, though a multiprocessor then holds one block (delta of 128 x 128: 0.84 ms, by 64 x 64 1.37; gated
  * 1.12 and 1.71); else as many of one as of the other. Where a row has a gate for each key, all values
@@ -240,6 +259,10 @@ static bool rest_fits(const Plan *p, const ChunkCut *c, ChunkSize *s, int keys, 
  * by 32 1.79). */
 static void choose_rest(const Plan *p, const ChunkCut *c, ChunkSize *s, int64_t limit)
 {
+    if (c->by_value) {
+        choose_value_rest(p, c, s, limit);
+        return;
+    }
     if (c->other >= 0) {
         choose_coupled_rest(p, c, s, limit);
         return;
@@ -280,6 +303,14 @@ static int most_stages(const Plan *p, const ChunkCut *c, ChunkSize *s)
     return s->stages;
 }
 
+/* Rows of a chunk. Windows of matrices are rows x rows. With a gate for each value a block of rest takes many
+ * values one part behind the other: shorter chunks are more blocks. */
+static int most_rows(const ChunkCut *c)
+{
+    bool wide = c->by_value && !(c->n_values->is_const && c->n_values->value <= 128);
+    return c->other >= 0 || wide ? 32 : 64;
+}
+
 /* The largest blocks that fit: fewer stages first, then fewer values, then fewer rows. False: none does. A walk
  * of states only has blocks of 32 values where a head has more than 64: measured on an H200 with three chunks on
  * their way, 32 heads of 128 x 128 take 0.31 ms forward, by 64 values 0.36; 128 heads of 64 x 64 0.127, 0.107. */
@@ -287,9 +318,11 @@ static bool choose_blocks(const Plan *p, const ChunkCut *c, ChunkSize *s)
 {
     int64_t values = c->n_values->is_const ? c->n_values->value : 64;
     int most_values = chunk_reads_apart(p, c) && values > 64 ? 32 : 64;
+    if (c->by_value && s->keys * dtype_bytes(p->compute) > 512) /* a state is in a block's registers */
+        values = values < 32 ? values : 32;
     int64_t limit = memory_of_block(p->request);
     int rows = p->request->hints.rows;
-    int most = c->other >= 0 ? 32 : 64; /* windows of matrices are rows x rows */
+    int most = most_rows(c);
     for (s->rows = rows ? rows : most; s->rows >= (rows ? rows : 16); s->rows /= 2)
         for (s->values = values > 32 && most_values > 32 ? 64 : values > 16 ? 32 : 16; s->values >= 16;
              s->values /= 2)
@@ -352,6 +385,10 @@ static const Formula *of_chunk(const Plan *p, const ChunkWalk *w, const ChunkSiz
 {
     Module *m = p->m;
     ChunkFacts f = chunk_facts(p, w->cut, s);
+    if (what == RECORD && f.by_value) {
+        const Poly *n = poly_mul(m, poly_add(m, w->cut->n_keys, poly_const(m, 1)), w->cut->n_values);
+        return formula_with(m, F_MUL, formula_size(m, n), f.real);
+    }
     switch (what) {
     case RECORD: return formula_const(m, chunk_record(&f));
     case INVERSE: return formula_const(m, (int64_t)f.rows * f.rows * f.part * (f.real == f.part ? 1 : 2));
@@ -414,14 +451,27 @@ static void tell_walk(Plan *p, const ChunkWalk *w)
     for (int i = 0; i < w->sizes; i++) {
         const ChunkSize *s = &w->size[i];
         ChunkFacts f = chunk_facts(p, w->cut, s);
-        buf_f(&p->reasons,
-              "state %s: chunks of %d steps, %s%d keys, %d values a block, %lld bytes of each chunk between "
-              "its kernels%s\n",
-              p->m->tensors.data[w->cut->state].name, s->rows, s->when ? "up to " : "", s->keys, s->values,
-              (long long)chunk_record(&f), part);
+        if (f.by_value)
+            buf_f(&p->reasons,
+                  "state %s: chunks of %d steps, %s%d keys, %d values a block, and a gate for each value%s\n",
+                  p->m->tensors.data[w->cut->state].name, s->rows, s->when ? "up to " : "", s->keys,
+                  s->values, part);
+        else
+            buf_f(&p->reasons,
+                  "state %s: chunks of %d steps, %s%d keys, %d values a block, %lld bytes of each chunk "
+                  "between "
+                  "its kernels%s\n",
+                  p->m->tensors.data[w->cut->state].name, s->rows, s->when ? "up to " : "", s->keys,
+                  s->values, (long long)chunk_record(&f), part);
     }
     formula_words(p->m, all_bytes(p, w, STATE), &bytes);
     buf_f(&p->reasons, "saved for backward: the state in front of each chunk, %s bytes\n", bytes.data);
+    if (w->cut->by_value) {
+        buf_f(&p->reasons,
+              "all chunks are taken side by side: from one to the next only elements of the state "
+              "are multiplied and added\n");
+        return;
+    }
     if (!chunk_in_segments(w)) {
         buf_f(&p->reasons, "few heads are not walked in segments side by side: %s\n",
               module_starts(p->m) < 0 ? "the number of keys is open" : "sequences are packed");
@@ -444,16 +494,21 @@ static void add_walk(Plan *p, const Phasing *s)
     all->len = cuts->len;
     for (int i = 0; i < cuts->len; i++) {
         ChunkWalk *w = &all->data[i];
-        *w = (ChunkWalk){
-            .cut = &cuts->data[i], .inverse = -1, .corrections = -1, .solved = -1, .sums = -1, .factors = -1
-        };
+        *w = (ChunkWalk){ .cut = &cuts->data[i],
+                          .inverse = -1,
+                          .ends = -1,
+                          .corrections = -1,
+                          .solved = -1,
+                          .sums = -1,
+                          .factors = -1 };
         size_walk(p, w);
-        w->in_segments = w->sizes == 1 && module_starts(m) < 0;
+        w->in_segments = w->sizes == 1 && module_starts(m) < 0 && !w->cut->by_value;
         name_walk(p, all, w);
         w->records = chunk_buffer(p, w, "%s records", RECORD, false, true);
         w->saved = chunk_buffer(p, w, "%s of each chunk", STATE, true, chunk_reads_apart(p, w->cut));
         tell_walk(p, w);
-        w->ends = chunk_buffer(p, w, "d_%s of each chunk", STATE, false, true);
+        if (!w->cut->by_value)
+            w->ends = chunk_buffer(p, w, "d_%s of each chunk", STATE, false, true);
         if (chunk_in_segments(w))
             w->sums = chunk_buffer(p, w, "%s of each segment", SUM, false, true);
         if (w->cut->corrected < 0)
@@ -580,11 +635,11 @@ static const Reason *cut(Module *m)
 /* Where nothing else walks all steps by one kernel, any state pays. Beside a walk on chip: in bf16 states of
  * which one has as many elements as were measured (of several updates or reads, CHUNK_PAYS_WIDE), whatever
  * goes with it (mLSTM, DeltaProduct), or two that feed one another; in f32 and f16 one state with one update
- * in a step and one read. In f64 nothing was measured. */
+ * in a step and one read, and so in all of them with a gate for each value. In f64 nothing was measured. */
 static bool pays(const Module *m, int storage, bool in_memory)
 {
     const ChunkCuts *cuts = chunk_cuts(m);
-    bool simple = true, corrects_by_key = false, coupled = false;
+    bool simple = true, corrects_by_key = false, coupled = false, by_value = false;
     int64_t most = 0;
     for (int i = 0; i < cuts->len; i++) {
         const ChunkCut *c = &cuts->data[i];
@@ -596,11 +651,14 @@ static bool pays(const Module *m, int storage, bool in_memory)
         simple &= c->updates == 1 && c->reads.len == 1;
         corrects_by_key |= c->by_key && c->corrected >= 0;
         coupled |= c->other >= 0;
+        by_value |= c->by_value;
     }
     if (storage == DT_F64)
         return false;
     if (in_memory)
         return true;
+    if (by_value)
+        return chunk_is_single(m) && most >= CHUNK_PAYS_VALUED;
     if (coupled)
         return storage == DT_BF16 && chunk_is_single(m) && most >= CHUNK_PAYS_COUPLED;
     if (storage != DT_BF16)

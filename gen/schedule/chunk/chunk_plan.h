@@ -31,7 +31,13 @@ enum { CHUNK_STEPS_LEAST = 2 };
  * 1.0 with 256 and more: so chunks take these up to CHUNK_BLOCKS. Of two states that feed one another rest
  * has no tensor cores: in bf16, 2 x 64 x 64, 8192 rows of one head take 2.5 times less than tile forward and
  * 2.7 times less both ways, 16384 rows of 8 heads 1.2 times less and 1.3 times more. So they take calls of
- * few heads and as many steps as make tile slower than that, whose kernels all have work for each row. */
+ * few heads and as many steps as make tile slower than that, whose kernels all have work for each row.
+ * With a gate for each value (bench/results/h200-value-gates.txt) chunks take 0.15 to 0.19 ns of each row
+ * and value, both ways, and tile 0.7 us of a step and more: so they take calls of at most so many values of
+ * all heads and sequences (8192 of 64 keys are 0.5 times as fast, 4096 of 128 keys 1.03 times, 2048 of 64
+ * 1.5), or, of 32 keys and heads of 512 values, which tile spreads, more (16384: 1.3). With 512 steps they
+ * take no longer than with 2048, which is less than tile takes; with 256 0.7 and 0.9 times as fast. f32 is
+ * alike. */
 enum {
     CHUNK_PAYS_NARROW = 64 * 64,
     CHUNK_PAYS_BY_KEY = 64 * 128, /* bf16, a gate for each key and a correction */
@@ -42,11 +48,17 @@ enum {
     CHUNK_PAYS_STEPS_OTHER_SMALL = 1024,
     CHUNK_PAYS_COUPLED = 2 * 64 * 64, /* bf16, elements of two states of one another */
     CHUNK_PAYS_STEPS_COUPLED = 2048,
-    CHUNK_PAYS_HEADS_COUPLED = 2
+    CHUNK_PAYS_HEADS_COUPLED = 2,
+    CHUNK_PAYS_VALUED = 32 * 32, /* a gate for each value: elements of a head */
+    CHUNK_PAYS_STEPS_VALUED = 512,
+    CHUNK_PAYS_VALUES = 4096, /* of all heads and sequences, at most */
+    CHUNK_PAYS_VALUES_WIDE = 16384, /* of heads of CHUNK_WIDE values and more, and CHUNK_WIDE_KEYS at most */
+    CHUNK_WIDE = 512,
+    CHUNK_WIDE_KEYS = 32
 };
 
-/* Kernels of a direction in their order. PASS, JOIN: of calls in segments. READ: forward, where reads are apart.
- * REST: backward only. */
+/* Kernels of a direction in their order. PASS, JOIN: of calls in segments. READ: forward, where reads are
+ * apart, or rows have a gate for each value. REST: backward only. */
 typedef enum {
     CHUNK_PREP,
     CHUNK_PASS,
@@ -104,6 +116,7 @@ typedef struct ChunkFacts {
     bool decays, by_key; /* by_key: records have rows of keys with their windows */
     bool coupled;        /* two states that feed one another */
     bool apart;          /* reads are made apart, by blocks for chunks */
+    bool by_value; /* a gate for each value */
 } ChunkFacts;
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind);
 int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind);
@@ -125,6 +138,7 @@ int chunk_blocks(const Plan *p, const ChunkCut *c);
  * tensor cores compute. */
 bool chunk_reads_apart(const Plan *p, const ChunkCut *c);
 bool chunk_has_kernel(const Plan *p, const ChunkWalk *w, int direction, ChunkKind kind);
+bool chunk_by_values(const ChunkWalk *w, ChunkKind kind);
 
 /* Chunks of a sequence, places for those of all heads of a call, and segments of a sequence that are walked
  * side by side: 1 where there are none. */

@@ -166,6 +166,59 @@ static int64_t rest(const ChunkFacts *f)
     return carve(operands(f), 1) + carve(lines, 24) + carve(parts, f->part) + carve(reals, f->real);
 }
 
+/* ---- with a gate for each value: cell_device_chunk_valued.cuh ---- */
+
+/* Of so many values: rows of 16 of keys, of values, and a state, of the part's type. */
+static int64_t value_keys(const ChunkFacts *f)
+{
+    return carve(16 * pitch(f, f->keys), f->part);
+}
+static int64_t value_rows(const ChunkFacts *f, int64_t values)
+{
+    return carve(16 * pitch(f, values), f->part);
+}
+static int64_t value_state(const ChunkFacts *f, int64_t values)
+{
+    return carve(f->keys * pitch(f, values), f->part);
+}
+
+static int64_t value_sums(const ChunkFacts *f)
+{
+    int64_t most = f->writes > f->reads ? f->writes : f->reads;
+    return most * (value_keys(f) + value_rows(f, f->values)) + carve(f->values, f->real);
+}
+
+static int64_t value_reader(const ChunkFacts *f)
+{
+    return (f->writes + f->reads) * value_keys(f) + f->writes * value_rows(f, f->values) +
+           value_state(f, f->values) + f->reads * f->writes * carve(16 * 17, f->real) +
+           f->reads * carve(16 * (f->values + 1), f->real) + carve(f->values, f->real);
+}
+
+static int64_t value_rest(const ChunkFacts *f)
+{
+    const int64_t C = f->rows, blocks = C / 16, V = f->rest_values, r = f->reads, n = f->writes,
+                  warps = f->rest_threads / 32;
+    const int64_t vectors = r + n, rows = 1 + 2 * vectors, square = 16 * 17;
+    return carve(operands(f), 1) + carve(vectors * 16 * pitch(f, f->keys), f->part) +
+           carve((n + 2 * r) * 16 * pitch(f, V), f->part) +
+           carve((blocks + 1) * f->keys * pitch(f, V), f->part) + carve(2 * 16 * pitch(f, 16), f->part) +
+           carve(vectors * C * (f->keys + 1), f->real) + carve(rows * 16 * (V + 1), f->real) +
+           carve(r * n * square, f->real) + carve(r * n * warps * square, f->real) +
+           carve(r * n * blocks * square, f->real) + carve(n * C, f->real) + carve(vectors * 16, f->real) +
+           2 * carve(V, f->real);
+}
+
+static int64_t value_smem(const ChunkFacts *f, int direction, ChunkKind kind)
+{
+    switch (kind) {
+    case CHUNK_PREP: return value_sums(f);
+    case CHUNK_READ: return direction == FORWARD ? value_reader(f) : 0;
+    case CHUNK_REST: return direction == FORWARD ? 0 : value_rest(f);
+    default: return 0;
+    }
+}
+
 static int64_t join(const ChunkFacts *f)
 {
     return carve((int64_t)f->keys * CHUNK_JOINED, f->real) + carve(f->keys, f->real);
@@ -173,6 +226,8 @@ static int64_t join(const ChunkFacts *f)
 
 int chunk_resident(const ChunkFacts *f, ChunkKind kind)
 {
+    if (f->by_value)
+        return kind == CHUNK_REST ? (value_rest(f) <= 113 << 10 ? 2 : 1) : f->real == 4 ? 4 : 1;
     const int64_t read = read_apart(f);
     if (kind == CHUNK_READ)
         return read <= 44 << 10 ? 5 : read <= 56 << 10 ? 4 : read <= 75 << 10 ? 3 : read <= 113 << 10 ? 2 : 1;
@@ -192,13 +247,15 @@ int chunk_threads(const ChunkFacts *f, int direction, ChunkKind kind)
         return CHUNK_NUMBERS_THREADS;
     if (f->apart && walks)
         return CHUNK_STATES_THREADS;
-    bool pairs = walks && direction == FORWARD && f->real == 4 && f->values > 32;
+    bool pairs = walks && !f->by_value && direction == FORWARD && f->real == 4 && f->values > 32;
     return pairs ? f->values * 4 : CHUNK_THREADS;
 }
 
 /* Forward has no rest. */
 int64_t chunk_smem(const ChunkFacts *f, int direction, ChunkKind kind)
 {
+    if (f->by_value)
+        return value_smem(f, direction, kind);
     switch (kind) {
     case CHUNK_PREP: return prep(f);
     case CHUNK_JOIN: return join(f);

@@ -271,33 +271,52 @@ static void print_state(Kernel *k, const char *field, RefKind kind,
 
 /* ---- kernels ---- */
 
-/* What the text asserts. */
-static const char *same_numbers(const Plan *p, const ChunkWalk *w, const ChunkSize *s)
+typedef struct Same {
+    const char *what;
+    int64_t n;
+} Same;
+
+static const char *asserted(const Plan *p, const ChunkSize *s, const Same *same, size_t n)
 {
-    ChunkFacts f = chunk_facts(p, w->cut, s);
     Buf text = { .arena = p->m->arena };
-    const struct {
-        const char *what;
-        int64_t n;
-    } same[] = { { "cell_chunk_record<%s>::bytes", chunk_record(&f) },
-                 { "cell_chunk_prep<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_PREP) },
-                 { "cell_chunk_walker<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_WALK) },
-                 { "cell_chunk_back_walker<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_WALK) },
-                 { "cell_chunk_rester<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_REST) },
-                 { "cell_chunk_joiner<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_JOIN) },
-                 { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
-                 { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
-                 { "cell_chunk_back_walker<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_WALK) },
-                 { "cell_chunk_prep<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_PREP) },
-                 { "cell_chunk_prep<%s>::resident", chunk_resident(&f, CHUNK_PREP) },
-                 { "cell_chunk_rester<%s>::resident", chunk_resident(&f, CHUNK_REST) },
-                 { "cell_chunk_reads<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_READ) },
-                 { "cell_chunk_reads<%s>::resident", chunk_resident(&f, CHUNK_READ) } };
-    const size_t of_reads = 2, n = sizeof same / sizeof *same - (f.apart ? 0 : of_reads);
     for (size_t i = 0; i < n; i++)
         buf_line(&text, "static_assert(%s == %lld, \"the compiler has another number\");",
                  intern_f(p->m->c, same[i].what, s->facts), (long long)same[i].n);
     return template_lines(&text);
+}
+
+static const char *same_of_values(const Plan *p, const ChunkSize *s, const ChunkFacts *f)
+{
+    const Same same[] = {
+        { "cell_chunk_value_sums<%s>::smem()", chunk_smem(f, FORWARD, CHUNK_PREP) },
+        { "cell_chunk_value_reader<%s>::smem()", chunk_smem(f, FORWARD, CHUNK_READ) },
+        { "cell_chunk_value_rester<%s>::smem()", chunk_smem(f, BACKWARD, CHUNK_REST) },
+    };
+    return asserted(p, s, same, sizeof same / sizeof *same);
+}
+
+/* What the text asserts. */
+static const char *same_numbers(const Plan *p, const ChunkWalk *w, const ChunkSize *s)
+{
+    ChunkFacts f = chunk_facts(p, w->cut, s);
+    if (f.by_value)
+        return same_of_values(p, s, &f);
+    const Same same[] = { { "cell_chunk_record<%s>::bytes", chunk_record(&f) },
+                          { "cell_chunk_prep<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_PREP) },
+                          { "cell_chunk_walker<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_WALK) },
+                          { "cell_chunk_back_walker<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_WALK) },
+                          { "cell_chunk_rester<%s>::smem()", chunk_smem(&f, BACKWARD, CHUNK_REST) },
+                          { "cell_chunk_joiner<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_JOIN) },
+                          { "cell_chunk_walker<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_WALK) },
+                          { "cell_chunk_rester<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_REST) },
+                          { "cell_chunk_back_walker<%s>::threads", chunk_threads(&f, BACKWARD, CHUNK_WALK) },
+                          { "cell_chunk_prep<%s>::threads", chunk_threads(&f, FORWARD, CHUNK_PREP) },
+                          { "cell_chunk_prep<%s>::resident", chunk_resident(&f, CHUNK_PREP) },
+                          { "cell_chunk_rester<%s>::resident", chunk_resident(&f, CHUNK_REST) },
+                          { "cell_chunk_reads<%s>::smem()", chunk_smem(&f, FORWARD, CHUNK_READ) },
+                          { "cell_chunk_reads<%s>::resident", chunk_resident(&f, CHUNK_READ) } };
+    const size_t of_reads = 2, n = sizeof same / sizeof *same - (f.apart ? 0 : of_reads);
+    return asserted(p, s, same, n);
 }
 
 static void set_sizes(const Plan *p, const ChunkSize *s, ChunkFactsFrame *f)
@@ -330,7 +349,7 @@ static void print_facts(const Plan *p, const ChunkWalk *w, const ChunkSize *s, B
     f.corrected = c->corrected >= 0 ? "1" : "0";
     f.known = intern_f(p->m->c, "%u", known);
     f.before = intern_f(p->m->c, "%u", before);
-    f.decay = c->decay < 0 ? "0" : c->other >= 0 ? "3" : c->by_key ? "2" : "1";
+    f.decay = c->decay < 0 ? "0" : c->other >= 0 ? "3" : c->by_value ? "4" : c->by_key ? "2" : "1";
     f.together = intern_f(p->m->c, "%d", c->together);
     f.same = same_numbers(p, w, s);
     chunk_facts_frame(out, &f);
@@ -398,7 +417,7 @@ static void print_saved(Kernel *k)
 
 static void print_walk(Kernel *k)
 {
-    if (!chunk_reads_apart(k->p, printing(k)->w->cut))
+    if (!chunk_reads_apart(k->p, printing(k)->w->cut) && !printing(k)->w->cut->by_value)
         print_results(k);
     print_first(k);
     print_state(k, "x.to", REF_FINAL, k_written);
@@ -435,7 +454,7 @@ static void print_chunk(Kernel *k)
         buf_line(k->out, "x.inverse = %s;",
                  of_head(k, x->w->inverse, k_text(k, "%d", x->s->rows * x->s->rows * parts)));
     }
-    if (x->kind != CHUNK_JOIN)
+    if (x->kind != CHUNK_JOIN && !(x->w->cut->by_value && x->kind == CHUNK_WALK))
         print_operands(k);
 }
 
@@ -512,14 +531,17 @@ static void print_left(Kernel *k)
 static void print_backward_uses(Kernel *k)
 {
     const Printing *x = printing(k);
+    const bool by_value = x->w->cut->by_value;
     if (x->kind == CHUNK_JOIN) {
         print_last(k);
         return;
     }
-    print_cotangents(k);
-    if (x->kind == CHUNK_PASS)
+    if (!by_value || x->kind != CHUNK_WALK)
+        print_cotangents(k);
+    if (x->kind == CHUNK_PASS || x->kind == CHUNK_PREP)
         return;
-    print_left(k);
+    if (!by_value)
+        print_left(k);
     if (x->kind == CHUNK_REST) {
         print_rest(k);
         return;
@@ -555,8 +577,12 @@ static void set_shares(Kernel *k, ChunkFrame *f)
     f->length = k_text(k, "%d", x->s->rows);
     f->by_chunk = x->kind == CHUNK_PREP || x->kind == CHUNK_REST || x->kind == CHUNK_READ;
     f->values = k_poly(k, c->n_values);
-    f->divided = x->kind == CHUNK_READ;
-    const int each = f->divided ? x->s->read_values : x->s->values;
+    f->divided = x->kind == CHUNK_READ || chunk_by_values(x->w, x->kind);
+    const bool reads_apart = x->kind == CHUNK_READ && !c->by_value,
+               by_element = c->by_value && x->kind == CHUNK_WALK;
+    const int each = reads_apart ? x->s->read_values : by_element ? CHUNK_THREADS : x->s->values;
+    if (by_element)
+        f->values = k_poly(k, poly_mul(k->p->m, c->n_keys, c->n_values));
     f->each = k_text(k, "%d", each);
     f->each_less = k_text(k, "%d", each - 1);
     f->segments = chunk_in_segments(x->w);
@@ -599,11 +625,31 @@ static void set_places(Kernel *k, ChunkFrame *f)
     f->sequence = k_lines_of(k, print_sequence);
 }
 
+static void print_call_of_values(Kernel *k)
+{
+    const Printing *x = printing(k);
+    const bool back = k->pr->dir == BACKWARD;
+    const char *facts = x->s->facts, *of = back ? "g" : "x", *which = back ? "_back" : "";
+    if (x->kind == CHUNK_PREP)
+        buf_line(k->out, "cell_chunk_value_sum%s<%s>(%s, share, block * %d);", which, facts, of,
+                 x->s->values);
+    else if (x->kind == CHUNK_WALK)
+        buf_line(k->out, "cell_chunk_value_walk%s<%s>(%s, share);", which, facts, of);
+    else if (back)
+        buf_line(k->out, "cell_chunk_value_rest<%s>(g, share);", facts);
+    else
+        buf_line(k->out, "cell_chunk_value_read<%s>(x, share, block * %d);", facts, x->s->values);
+}
+
 /* The library's function for the kernel, of a block of the head. */
 static void print_call(Kernel *k)
 {
     const Printing *x = printing(k);
     const bool back = k->pr->dir == BACKWARD;
+    if (x->w->cut->by_value) {
+        print_call_of_values(k);
+        return;
+    }
     const char *facts = x->s->facts, *of = back ? "g" : "x", *which = back ? "_back" : "";
     ChunkWalkFrame walk = { .segments = chunk_in_segments(x->w), .back = which, .facts = facts, .of = of };
     switch (x->kind) {
@@ -624,8 +670,10 @@ static void print_call(Kernel *k)
 static void print_uses(Kernel *k)
 {
     const Printing *x = printing(k);
-    if (k->pr->dir == BACKWARD && x->kind != CHUNK_PREP)
+    if (k->pr->dir == BACKWARD && (x->kind != CHUNK_PREP || x->w->cut->by_value))
         print_backward(k);
+    else if (x->kind == CHUNK_READ && x->w->cut->by_value)
+        print_results(k);
     else if (x->kind == CHUNK_WALK)
         print_walk(k);
     else if (x->kind == CHUNK_READ)
@@ -643,6 +691,10 @@ static void body(Kernel *k)
     f.head = k_lines_of(k, print_head);
     f.n_keys = k_bare(k, k_poly(k, x->w->cut->n_keys));
     f.n_values = k_bare(k, k_poly(k, x->w->cut->n_values));
+    f.record = k_text(k,
+                      x->w->cut->by_value ? "cell_chunk_value_record<%s>(x.keys, x.values)"
+                                          : "cell_chunk_record<%s>::bytes",
+                      x->s->facts);
     f.records = k_written(k, REF_BUFFER, x->w->records, chunk_part(k->p));
     f.operands = k_lines_of(k, print_chunk);
     f.uses = k_lines_of(k, print_uses);

@@ -408,6 +408,17 @@ static bool take_matrix(Cut *c)
                       &c->to->decay);
 }
 
+/* A of an update of one state, times H. */
+static NodeId decay_of(Cut *c, const ChunkUpdate *x)
+{
+    NodeId a = x->decay[0];
+    if (a < 0)
+        return node_const(c->m, 0);
+    if (x->per_value < 0 || mutate("lost-value-decay"))
+        return a;
+    return is_one(c, a) ? x->per_value : node_map2(c->m, OP_MUL, a, x->per_value);
+}
+
 static bool take_decay(Cut *c)
 {
     if (is_coupled(c))
@@ -420,11 +431,11 @@ static bool take_decay(Cut *c)
         const ChunkUpdate *x = update_of(c, u);
         value[u] = node_const(m, 1);
         if (x->decays && (u % c->to->together == 0 || mutate("every-row")))
-            value[u] = x->decay[0] < 0 ? node_const(m, 0) : x->decay[0];
+            value[u] = decay_of(c, x);
         decays |= x->decays;
-        c->to->by_key |= x->by_key;
     }
-    return !decays || take_value(c, rows_join(m, value, n, c->row), c->to->by_key ? OF_KEYS : OF_HEADS,
+    const Over over = c->to->by_key ? OF_KEYS : c->to->by_value ? OF_VALUES : OF_HEADS;
+    return !decays || take_value(c, rows_join(m, value, n, c->row), over,
                                  intern_f(m->c, "%s_decay", state_name(c)), &c->to->decay);
 }
 
@@ -439,8 +450,10 @@ static bool count_rows(Cut *c)
         int corrections = 0;
         for (int i = 0; i < x->additions.len; i++)
             corrections += x->additions.data[i].weights.len > 0;
-        if (x->per_value >= 0)
-            return refuse(c, "a decay per value");
+        if (x->per_value >= 0 && is_coupled(c))
+            return refuse(c, "a decay per value, beside a state that feeds it");
+        to->by_value |= x->per_value >= 0;
+        to->by_key |= x->by_key;
         if (corrections > MAX_TOGETHER)
             return refuse(c, "more than 8 corrections in an update");
         if (corrections > 1 && is_coupled(c))
@@ -449,6 +462,10 @@ static bool count_rows(Cut *c)
             to->together *= 2;
         to->corrected = corrections ? 0 : to->corrected;
     }
+    if (to->by_value && to->corrected >= 0)
+        return refuse(c, "a decay per value, beside a correction, which each value would solve by itself");
+    if (to->by_value && to->by_key)
+        return refuse(c, "decays per key and per value");
     to->updates = c->k->updates.len * to->together;
     c->row = module_index(c->m, intern(c->m->c, "row"), poly_const(c->m, to->updates));
     if (is_coupled(c)) {

@@ -43,7 +43,7 @@ typedef struct ChunkCut {
     int *values, nvalues;         /* likewise */
     const Poly *n_heads, *n_keys, *n_values;
     TensorId decay;               /* -1: none; of two states behind the heads an axis for a_ij, at 2 i + j */
-    bool by_key;
+    bool by_key, by_value; /* the decay has a number for each key, or each value */
     struct { ChunkAdded *data; int len, cap; } added;
     int corrected; /* 0: the first of them has a w; -1: none has */
     struct { ChunkGiven *data; int len, cap; } reads;
