@@ -194,8 +194,8 @@ static int64_t memory_of_block(const Request *r)
     return least;
 }
 
-/* Chunks of a walk in shared memory. A walk of states only has less to do for a chunk than its operands are
- * away: so it has more of them on their way, as many as leave room for two blocks. */
+/* Chunks of a walk in shared memory. A walk of states only has as many as leave room for two blocks (measured:
+ * six are no faster than three). */
 enum { STAGES = 3, STATES_STAGES = 6 };
 
 /* The largest part of `all`, a multiple of 16, with at most `most`. */
