@@ -46,7 +46,8 @@ template <int D, bool Corrected, int Decay> struct Cell {
                          rest_keys = Decay != 2               ? D
                                      : Corrected == (D == 64) ? 64
                                                               : 32,
-                         rest_values = D, read_values = D, rest_threads = D == 64 && !(Corrected && Decay == 2) ? 256 : 512;
+                         rest_values = D, read_values = D,
+                         rest_threads = D == 64 && !(Corrected && Decay == 2) ? 256 : 512;
 };
 
 #ifndef CELL
@@ -170,12 +171,14 @@ static __device__ cell_chunk_backward<M> place_back(const Call &c, int64_t of)
     return g;
 }
 
-static __global__ void __launch_bounds__(cell_chunk_prep<M>::threads) prep_again(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_prep<M>::threads)
+    prep_again(const __grid_constant__ Call c)
 {
     const int64_t chunks = cell_chunk_count(c.T, M::rows);
     cell_chunk_prepare<M>(place_back(c, blockIdx.x / chunks).of, blockIdx.x % chunks);
 }
-static __global__ void __launch_bounds__(cell_chunk_back_walker<M>::threads) back(const __grid_constant__ Call c)
+static __global__ void __launch_bounds__(cell_chunk_back_walker<M>::threads)
+    back(const __grid_constant__ Call c)
 {
     cell_chunk_walk_back<M>(place_back(c, blockIdx.x / (D / M::values)),
                             blockIdx.x % (D / M::values) * M::values);

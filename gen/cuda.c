@@ -405,8 +405,8 @@ static bool is_better_concatenated(const Plan *p, const Plan *apart)
 }
 
 /* A factor less in each step must not make other kernels of it that move more: so it is where a product is no
- * GEMM, but a sum of each row that a kernel takes along. Where one kernel walks the steps of each direction, it
- * does not matter how many there would be. */
+ * GEMM, but a sum of each row that a kernel takes along. Where one kernel walks the steps of each direction,
+ * it does not matter how many there would be. */
 static bool is_better_folded(const Plan *p, const Plan *first)
 {
     bool walked = walks_of(p) == (p->m->has_grad ? 2 : 1);
@@ -415,8 +415,8 @@ static bool is_better_folded(const Plan *p, const Plan *first)
            (walked || groups_of_steps(p) <= groups_of_steps(first));
 }
 
-/* Sums over a few places that are written out are worth it where one kernel then walks a direction, or a step has
- * fewer kernels; not where one kernel walks each direction as it is. */
+/* Sums over a few places that are written out are worth it where one kernel then walks a direction, or a step
+ * has fewer kernels; not where one kernel walks each direction as it is. */
 static bool is_better_unrolled(const Plan *p, const Plan *first)
 {
     bool fewer = walks_of(p) > walks_of(first) ||
@@ -528,10 +528,10 @@ static Plan *plan_stacked(const Module *lowered, Plan *first, int said, const Mo
     return products_of_steps(p) > 1 ? plan_with(lowered, asked, p, said, program) : p;
 }
 
-/* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an
- * H200: an LSTM's step of 4096 units, B 1, 0.28 ms with a copy of 268 MB, 0.13 with six products more; of
- * 1024, B 16, 0.046 with 17 MB, 0.056). FACTOR_COST: in the time that a factor of a product's rows takes in each
- * step of both directions (an LSTM of 1024 with normalised weights, B 16: 0.9 us for four of them). */
+/* PRODUCT_COST: bytes of params that are copied in the time that one product more takes (measured on an H200:
+ * an LSTM's step of 4096 units, B 1, 0.28 ms with a copy of 268 MB, 0.13 with six products more; of 1024, B
+ * 16, 0.046 with 17 MB, 0.056). FACTOR_COST: in the time that a factor of a product's rows takes in each step
+ * of both directions (an LSTM of 1024 with normalised weights, B 16: 0.9 us for four of them). */
 enum { PRODUCT_COST = 6 << 20, FACTOR_COST = PRODUCT_COST / 16 };
 
 /* For calls of so few steps that the copies take longer than the products that they save: the cell with

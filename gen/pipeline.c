@@ -35,13 +35,15 @@ const Pass reference_passes[] = {
 const Pass fast_passes[] = {
     { "parse", NULL, "" },
     { "lower", NULL, "" },
-    { "unrolled", unroll_sums, "the IR with sums over a few places written out, where a step has fewer kernels so" },
+    { "unrolled", unroll_sums,
+      "the IR with sums over a few places written out, where a step has fewer kernels so" },
     { "copies", split_copies,
       "the IR with one definition for each place, where a definition is read at certain places only" },
     { "products", make_products,
       "the IR with sums as products of a param and one value, as far as they are such" },
     { "folded", fold_factors,
-      "the IR with factors that params make in the matrices of the products that they multiply, where that is faster" },
+      "the IR with factors that params make in the matrices of the products that they multiply, where that "
+      "is faster" },
     { "concatenated", concatenate_products,
       "the IR with products of several vectors that are added up as one product, where that is faster" },
     { "stacked", stack_products,

@@ -564,8 +564,9 @@ typedef struct Few {
     int swapped;  /* X is the call's B, and W its A */
 } Few;
 
-/* FEW_NUMBERS: of a matrix W that the kernels were measured to be faster with (bench/results/h200-few-rows.txt). It depends on
- * the sizes of one product only, so that it has the same bits by itself as beside others. */
+/* FEW_NUMBERS: of a matrix W that the kernels were measured to be faster with
+ * (bench/results/h200-few-rows.txt). It depends on the sizes of one product only, so that it has the same
+ * bits by itself as beside others. */
 enum { FEW_NUMBERS = 512 * 512 };
 
 static int is_few(const cell_gemm_call *call, Few *to)
@@ -579,14 +580,17 @@ static int is_few(const cell_gemm_call *call, Few *to)
                  .x_pitch = swapped ? b->col_stride : a->row_stride,
                  .y_pitch = swapped ? c->col_stride : c->row_stride,
                  .swapped = swapped };
-    const int64_t x_step = swapped ? b->row_stride : a->col_stride, y_step = swapped ? c->row_stride : c->col_stride;
-    const int64_t of_term = swapped ? w->col_stride : w->row_stride, of_out = swapped ? w->row_stride : w->col_stride;
+    const int64_t x_step = swapped ? b->row_stride : a->col_stride,
+                  y_step = swapped ? c->row_stride : c->col_stride;
+    const int64_t of_term = swapped ? w->col_stride : w->row_stride,
+                  of_out = swapped ? w->row_stride : w->col_stride;
     to->across = of_out == 1;
     to->w_pitch = to->across ? of_term : of_out;
     return a->dtype == CELL_F32 && b->dtype == CELL_F32 && c->dtype == CELL_F32 && goes_together(call) &&
            call->alpha == 1 && call->beta == 0 && !call->a_scale && !call->b_scale &&
-           to->rows >= CELL_FEW_ROWS_LEAST && to->rows <= CELL_FEW_ROWS_MOST && to->outs % CELL_FEW_OUTS == 0 &&
-           to->terms % CELL_FEW_TERMS == 0 && to->outs * to->terms >= FEW_NUMBERS && x_step == 1 && y_step == 1 &&
+           to->rows >= CELL_FEW_ROWS_LEAST && to->rows <= CELL_FEW_ROWS_MOST &&
+           to->outs % CELL_FEW_OUTS == 0 && to->terms % CELL_FEW_TERMS == 0 &&
+           to->outs * to->terms >= FEW_NUMBERS && x_step == 1 && y_step == 1 &&
            (to->across || of_term == 1) && (to->x_pitch | to->w_pitch) % 4 == 0;
 }
 

@@ -188,10 +188,11 @@ static void put_short(const Explain *e, const Plan *p)
     Buf when = { .arena = e->m->arena };
     formula_words(p->m, p->request->when, &when);
     put_paragraph(
-        intern_f(e->c,
-                 "where %s, so that making the matrices of its products takes longer than what it saves: products "
-                 "with the params as they are, those of equal sizes as one batch where that is faster",
-                 when.data),
+        intern_f(
+            e->c,
+            "where %s, so that making the matrices of its products takes longer than what it saves: products "
+            "with the params as they are, those of equal sizes as one batch where that is faster",
+            when.data),
         2, e->out);
 }
 

@@ -330,8 +330,8 @@ static bool divides(const IxExpr *e)
     return false;
 }
 
-/* Axes from k on that one index counts through, `div(r,N)` and `r % N`: together they have one place, r, in an axis
- * of all of them. Solves for it and gives the number of these axes; 0: they are no such. */
+/* Axes from k on that one index counts through, `div(r,N)` and `r % N`: together they have one place, r, in
+ * an axis of all of them. Solves for it and gives the number of these axes; 0: they are no such. */
 static int solve_counted(Solve *s, const IxExpr *const *map, const IndexId *axes, int k, int n)
 {
     Module *m = s->d->m;

@@ -1,10 +1,10 @@
-/* folded.c: factors that params make, in the matrix of the product that they multiply. In comes a module without its
- * adjoint in which sums are products of a param and one value (products.c). Out goes the same where `g[i] * sum[j]
- * R[i,j] * h[j]` is a product with the matrix `g[i] * R[i,j]`, which is made once in a call: in front of the product
- * the factor would be multiplied in each step, and its gradient would need what the product gave there. So it is with
- * quotients, and where the product has a name that nothing else reads. Guaranteed: values are the same but for the
- * order of their roundings, where no factor is infinite; a factor with an axis that the matrix has not stays, as does
- * one of each sequence or step, and a constant. */
+/* folded.c: factors that params make, in the matrix of the product that they multiply. In comes a module
+ * without its adjoint in which sums are products of a param and one value (products.c). Out goes the same
+ * where `g[i] * sum[j] R[i,j] * h[j]` is a product with the matrix `g[i] * R[i,j]`, which is made once in a
+ * call: in front of the product the factor would be multiplied in each step, and its gradient would need what
+ * the product gave there. So it is with quotients, and where the product has a name that nothing else reads.
+ * Guaranteed: values are the same but for the order of their roundings, where no factor is infinite; a factor
+ * with an axis that the matrix has not stays, as does one of each sequence or step, and a constant. */
 #include <string.h>
 
 #include "factors.h"

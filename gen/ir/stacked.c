@@ -36,7 +36,8 @@ typedef struct Product {
     Indices along, rows;
     const IxExpr *place; /* the last of its rows, in the sum's own names */
     bool joined; /* of several indices, `h*N + i`, along one axis of the matrix */
-    Indices flat; /* indices of the matrix whose rows were several axes of a param (flatten_rows); n 0: they were not */
+    /* Indices of the matrix whose rows were several axes of a param (flatten_rows); n 0: they were not. */
+    Indices flat;
     bool single; /* a gate's one row, `w[d]`: the last row has the extent 1 */
     When when;
     /* The same with the indices of the first product of the vector, and rows of the pass: equal where the
@@ -175,8 +176,8 @@ static void join_rows(Module *m, Product *x)
     }
 }
 
-/* Rows of several axes as one row, as they lie: of `A[a,n,j]` with rows a and n the row `a*N + n`. False: they are not
- * axes of a param that stand behind one another, each read as a whole. */
+/* Rows of several axes as one row, as they lie: of `A[a,n,j]` with rows a and n the row `a*N + n`. False:
+ * they are not axes of a param that stand behind one another, each read as a whole. */
 static bool flatten_rows(Module *m, Product *x)
 {
     const Node load = *at(m, x->matrix);
@@ -351,7 +352,8 @@ static bool goes_with(Pass *s, const Product *x, const Product *first)
            same_extents(m, &x->rows, &first->rows, x->rows.n - 1) && has_vector_of(s, x, first);
 }
 
-/* Of products of one vector whose matrices have other axes of rows than one another, each has one axis of rows. */
+/* Of products of one vector whose matrices have other axes of rows than one another, each has one axis of
+ * rows. */
 static void flatten_other_rows(Pass *s)
 {
     Product *all = s->products.data;

@@ -1,9 +1,9 @@
-/* unrolled.c: sums over a few places, written out. In comes a module without its adjoint; out goes the same where `sum[a]
- * exp(e[a,n])`, over two to four places of a, is `exp(e[0,n]) + exp(e[1,n]) + ...`: a term of a pointwise kernel, in
- * place of a kernel that sums up rows, and reads at places that are known, so that definitions of which nothing else is
- * read are one for each place (copies.c). So is a softmax's maximum, which has no gradient. Guaranteed: the same
- * values, but for the order in which terms are added; sums over steps, and of terms that read a param along the index
- * as a product does, stay. */
+/* unrolled.c: sums over a few places, written out. In comes a module without its adjoint; out goes the same
+ * where `sum[a] exp(e[a,n])`, over two to four places of a, is `exp(e[0,n]) + exp(e[1,n]) + ...`: a term of a
+ * pointwise kernel, in place of a kernel that sums up rows, and reads at places that are known, so that
+ * definitions of which nothing else is read are one for each place (copies.c). So is a softmax's maximum,
+ * which has no gradient. Guaranteed: the same values, but for the order in which terms are added; sums over
+ * steps, and of terms that read a param along the index as a product does, stay. */
 #include "rewrite.h"
 #include "unrolled.h"
 

@@ -346,7 +346,7 @@ int emit_together(Print *e, int i)
                intern_f(e->p->m->c,
                         ".kind = CELL_OP_PRODUCTS,\n      .u.products = { .together = %s, .kernel = %d, %s"
                         ".places = { %d, NULL },\n              .n_ops = ",
-                        emit_expr(e, form_goes_together(e->p, d, &first->gemm)),
-                        emit_kernel_index(e, kernel), few ? intern_f(e->p->m->c, ".few = %d, ", few) : "", buffer));
+                        emit_expr(e, form_goes_together(e->p, d, &first->gemm)), emit_kernel_index(e, kernel),
+                        few ? intern_f(e->p->m->c, ".few = %d, ", few) : "", buffer));
     return i + n - 1;
 }

@@ -360,16 +360,16 @@ static bool counts_rows(Module *m, const Poly *extent)
 static const Formula *form_few_rows(Module *m, const Formula *rows, const Poly *outs, const Poly *terms)
 {
     const Formula *none = formula_const(m, 0);
-    const Formula *whole =
-        formula_and(m, formula(m, F_EQ, formula(m, F_MOD, formula_size(m, outs), formula_const(m, CELL_FEW_OUTS)), none),
-                    formula(m, F_EQ, formula(m, F_MOD, formula_size(m, terms), formula_const(m, CELL_FEW_TERMS)), none));
+    const Formula *whole = formula_and(
+        m, formula(m, F_EQ, formula(m, F_MOD, formula_size(m, outs), formula_const(m, CELL_FEW_OUTS)), none),
+        formula(m, F_EQ, formula(m, F_MOD, formula_size(m, terms), formula_const(m, CELL_FEW_TERMS)), none));
     return formula_and(m, within(m, rows, CELL_FEW_ROWS_LEAST, CELL_FEW_ROWS_MOST), whole);
 }
 
-/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params are, are
- * always faster as a batch; those of a step's values with a param are not from 12 to 16 rows where the param is
- * large and no kernel for few rows takes them, and those of adjoints with it, of which each sums over a gate's
- * rows, are not from 17 to 63. */
+/* In f32 it depends on what the products are. Sums over sequences and steps, which gradients of params are,
+ * are always faster as a batch; those of a step's values with a param are not from 12 to 16 rows where the
+ * param is large and no kernel for few rows takes them, and those of adjoints with it, of which each sums
+ * over a gate's rows, are not from 17 to 63. */
 static const Formula *goes_together_in_f32(const Plan *p, Direction d, const Gemm *g, const Formula *rows)
 {
     Module *m = p->m;

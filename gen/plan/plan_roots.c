@@ -2,8 +2,8 @@
  * that other arrays read is a copy of what they read. A value that is carried and pointwise stays as it is. */
 #include "plan_pass.h"
 
-/* A root that other arrays read gets a copy as the root, so that a root is only ever written. The copy may be a
- * node that there is, and that is read: then a copy of that. nodes: how many `read` knows. */
+/* A root that other arrays read gets a copy as the root, so that a root is only ever written. The copy may be
+ * a node that there is, and that is read: then a copy of that. nodes: how many `read` knows. */
 static NodeId split_root(Plan *p, NodeId root, const bool *read, int nodes)
 {
     if (root < 0 || !read[root])

@@ -217,7 +217,8 @@ template <class M> __host__ __device__ constexpr bool cell_chunk_clears(const ce
 template <class M> struct cell_chunk_record {
     static constexpr int corrections = M::corrected, writes = M::additions - corrections;
     static constexpr bool by_key = M::decay >= 2; // rows of keys with their windows
-    static constexpr int square = cell_chunk_apart<M>() ? 0 : M::rows * M::rows * (int)sizeof(typename M::Part);
+    static constexpr int square =
+        cell_chunk_apart<M>() ? 0 : M::rows * M::rows * (int)sizeof(typename M::Part);
     static constexpr int wide = M::rows * M::keys * (int)sizeof(typename M::Part);
     static constexpr int numbers = M::rows * (int)sizeof(typename M::Real);
 

@@ -73,7 +73,8 @@ template <class M> struct cell_chunk_numbers {
         return run;
     }
 
-    __device__ __forceinline__ void store(int at, const cell_row_number &of, bool to_the_end, bool before) const
+    __device__ __forceinline__ void store(int at, const cell_row_number &of, bool to_the_end,
+                                          bool before) const
     {
         CELL_UNROLL
         for (int i = 0; i < each; i++) {

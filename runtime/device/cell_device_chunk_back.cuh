@@ -244,9 +244,9 @@ template <class M> struct cell_chunk_back_walker<M, false> {
     }
 };
 
-// Grid: a block of cell_chunk_back_walker<M>::threads for each M::values values of each head of each sequence;
-// cell_chunk_back_walker<M>::smem() bytes. first: the block's first value. Of `g` it needs `of`, cotangent,
-// last, first, ends and corrections.
+// Grid: a block of cell_chunk_back_walker<M>::threads for each M::values values of each head of each
+// sequence; cell_chunk_back_walker<M>::smem() bytes. first: the block's first value. Of `g` it needs `of`,
+// cotangent, last, first, ends and corrections.
 template <class M> __device__ void cell_chunk_walk_back(const cell_chunk_backward<M> &g, int64_t first)
 {
     cell_chunk_back_walker<M>::walk(g, first);

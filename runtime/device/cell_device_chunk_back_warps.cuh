@@ -76,7 +76,8 @@ struct cell_chunk_back_warps
             if constexpr (record::by_key)
                 this->template fetch_matrix<K>(to + w_at, (const Part *)(from + record::w));
             else
-                cell_chunk_fetch_rows<M, K, threads>(to + w_at, g.of.addition[0].weight.vector, rows, 0, g.of.keys);
+                cell_chunk_fetch_rows<M, K, threads>(to + w_at, g.of.addition[0].weight.vector, rows, 0,
+                                                     g.of.keys);
         }
         CELL_UNROLL
         for (int r = 0; r < M::reads; r++) {

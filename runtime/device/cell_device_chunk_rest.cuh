@@ -1041,9 +1041,9 @@ template <class M, bool Coupled = M::decay == 3> struct cell_chunk_rester {
             });
         sum.store(scores(f, n), below);
     }
-    // Where a row has one gate or none: sums of rows of f's and of c_n's, times the numbers of both, what `more`
-    // gives for a column, and the windows; 0 where a row does not see another. Of additions of an earlier block
-    // the window is a product of a row's and a column's.
+    // Where a row has one gate or none: sums of rows of f's and of c_n's, times the numbers of both, what
+    // `more` gives for a column, and the windows; 0 where a row does not see another. Of additions of an
+    // earlier block the window is a product of a row's and a column's.
     template <class More> __device__ __forceinline__ void weigh(square &sum, int f, int n, More more) const
     {
         static_assert(square::down == 1, "a warp has whole blocks");

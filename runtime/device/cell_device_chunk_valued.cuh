@@ -627,9 +627,9 @@ template <class M> struct cell_chunk_value_rester : cell_chunk_valued<M, M::rest
                          value_line = base::value_line, line = base::square_line;
 
     // Matrices of Part: q_r and c_n; z_n and do_r with windows, do_r also with its number; S in front of each
-    // block, and dS; P_rn with numbers. Of Real: dq_r and dc_n [C][K + 1]; h, z_n with its number, do_r,
-    // q_r' S, c_n' dS [16][V + 1]; q_r' c_n, P_rn by warp and of each block [16][17]; sums of gradients of z's numbers [C];
-    // numbers of vectors [16]; D and S' dS of a block [V].
+    // block, and dS; P_rn with numbers. Of Real: dq_r and dc_n [C][K + 1]; h, z_n with its number, do_r, q_r'
+    // S, c_n' dS [16][V + 1]; q_r' c_n, P_rn by warp and of each block [16][17]; sums of gradients of z's
+    // numbers [C]; numbers of vectors [16]; D and S' dS of a block [V].
     __host__ __device__ static constexpr int64_t smem()
     {
         return cell_carve_bytes<cell_chunk_backward<M>>(1) +
@@ -929,8 +929,8 @@ template <class M> struct cell_chunk_value_rester : cell_chunk_valued<M, M::rest
         return e;
     }
 
-    // dz_n of the row s, in the place of c_n' dS, and what it gives to dh. First: s is not before it. Front: s
-    // is -1.
+    // dz_n of the row s, in the place of c_n' dS, and what it gives to dh. First: s is not before it. Front:
+    // s is -1.
     template <int First, bool Front>
     __device__ __forceinline__ void back_row(int s, const R (&h)[B], R (&dh)[B])
     {

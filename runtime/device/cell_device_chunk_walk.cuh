@@ -2,7 +2,8 @@
 // block for one block of values of a head.
 //
 // Out: o of all rows, S of each chunk's start where `saved` is given, and S behind the last row. On tensor
-// cores where Real is float (cell_device_chunk_pairs.cuh, or of states only cell_device_chunk_apart.cuh), else here.
+// cores where Real is float (cell_device_chunk_pairs.cuh, or of states only cell_device_chunk_apart.cuh),
+// else here.
 #ifndef CELL_DEVICE_CHUNK_WALK_CUH
 #define CELL_DEVICE_CHUNK_WALK_CUH
 

@@ -1,12 +1,12 @@
-// Products of few rows in f32 (runtime/ops.c: few_rows): of each of args.t products Y = X W, Y[r, o] = sum over k of
-// X[r, k] W[k, o]; a few rows of X, and a large W that is read once. args.ptr has where all X are, all W, all Y, which begin at
-// 16 bytes; args.size: rows, at most Rows; outs, a multiple of CELL_FEW_OUTS; terms, a multiple of CELL_FEW_TERMS; and what lies
-// between rows of X, of W and of Y, multiples of 4. W lies by terms (Across: element (k, o) at k * pitch + o) or by outs (at o *
-// pitch + k).
+// Products of few rows in f32 (runtime/ops.c: few_rows): of each of args.t products Y = X W, Y[r, o] = sum
+// over k of X[r, k] W[k, o]; a few rows of X, and a large W that is read once. args.ptr has where all X are,
+// all W, all Y, which begin at 16 bytes; args.size: rows, at most Rows; outs, a multiple of CELL_FEW_OUTS;
+// terms, a multiple of CELL_FEW_TERMS; and what lies between rows of X, of W and of Y, multiples of 4. W lies
+// by terms (Across: element (k, o) at k * pitch + o) or by outs (at o * pitch + k).
 //
-// A block owns CELL_FEW_OUTS outs of one product and streams their terms through shared memory. Each of its 8 warps sums every
-// eighth part of these; the block adds the warps' sums up in their order, so that a result depends on nothing but its operands.
-// Measured on an H200: bench/results/h200-few-rows.txt.
+// A block owns CELL_FEW_OUTS outs of one product and streams their terms through shared memory. Each of its 8
+// warps sums every eighth part of these; the block adds the warps' sums up in their order, so that a result
+// depends on nothing but its operands. Measured on an H200: bench/results/h200-few-rows.txt.
 #ifndef CELL_DEVICE_FEW_CUH
 #define CELL_DEVICE_FEW_CUH
 
@@ -18,7 +18,8 @@ template <int Rows, bool Across> struct cell_few {
     static constexpr int own_rows = Rows / 4, own_outs = outs / 8;
     static constexpr int matrix_rows = Across ? terms : outs, matrix_columns = Across ? outs : terms;
     static constexpr int pitch = matrix_columns + pad, row_pitch = terms + pad;
-    static constexpr int vector = matrix_rows * pitch, stage = vector + Rows * row_pitch, stages = CELL_FEW_STAGES(Rows);
+    static constexpr int vector = matrix_rows * pitch, stage = vector + Rows * row_pitch,
+                         stages = CELL_FEW_STAGES(Rows);
     static_assert(warps * 8 == terms, "each warp has 8 terms of a stage");
     static_assert(warps * 16 * outs <= stages * stage, "the warps' sums of 16 rows have room");
 
@@ -34,13 +35,15 @@ template <int Rows, bool Across> struct cell_few {
         const int64_t from = step * terms;
         for (int i = cell_thread(); i < matrix_rows * matrix_columns / 4; i += CELL_FEW_THREADS) {
             const int row = i / (matrix_columns / 4), column = i % (matrix_columns / 4) * 4;
-            const int64_t place = Across ? (from + row) * w_pitch + first + column : (first + row) * w_pitch + from + column;
+            const int64_t place =
+                Across ? (from + row) * w_pitch + first + column : (first + row) * w_pitch + from + column;
             cell_cp_async<16>(to + (row * pitch + column), w + place);
         }
         for (int i = cell_thread(); i < Rows * terms / 4; i += CELL_FEW_THREADS) {
             const int row = i / (terms / 4), column = i % (terms / 4) * 4;
             const bool valid = row < rows;
-            cell_cp_async_zfill<16>(to + (vector + row * row_pitch + column), x + (valid ? row * x_pitch + from + column : 0), valid);
+            cell_cp_async_zfill<16>(to + (vector + row * row_pitch + column),
+                                    x + (valid ? row * x_pitch + from + column : 0), valid);
         }
     }
 
@@ -82,7 +85,8 @@ template <int Rows, bool Across> struct cell_few {
             for (int i = 0; i < 4; i++)
                 CELL_UNROLL
                 for (int j = 0; j < own_outs; j++)
-                    memory[(cell_warp() * 16 + i * 4 + row) * outs + (Across ? out * 4 + j : out + 8 * j)] = sums[part * 4 + i][j];
+                    memory[(cell_warp() * 16 + i * 4 + row) * outs + (Across ? out * 4 + j : out + 8 * j)] =
+                        sums[part * 4 + i][j];
             cell_barrier();
             for (int i = cell_thread(); i < 16 * outs; i += CELL_FEW_THREADS) {
                 const int64_t at = part * 16 + i / outs;

@@ -99,7 +99,8 @@ template <class M> __global__ void __launch_bounds__(CELL_CHUNK_THREADS)
     k_read(const __grid_constant__ cell_kernel_args args)
 {
     const cell_chunk<M> &x = head_of<M>(args).of;
-    const int64_t blocks = (x.values + M::read_values - 1) / M::read_values, n = cell_block_index(0) % args.size[0];
+    const int64_t blocks = (x.values + M::read_values - 1) / M::read_values,
+                  n = cell_block_index(0) % args.size[0];
     cell_chunk_read<M>(x, n / blocks, n % blocks * M::read_values);
 }
 template <class M> __global__ void __launch_bounds__(cell_chunk_rester<M>::threads)
@@ -582,14 +583,16 @@ template <class M> class Run
         if constexpr (cell_chunk_apart<M>())
             if (grid) {
                 const int64_t of_values = (m.values + M::read_values - 1) / M::read_values;
-                start(k_read<M>, (unsigned)(cell_chunk_count(n.steps, M::rows) * of_values), CELL_CHUNK_THREADS,
-                      cell_chunk_reads<M>::smem());
+                start(k_read<M>, (unsigned)(cell_chunk_count(n.steps, M::rows) * of_values),
+                      CELL_CHUNK_THREADS, cell_chunk_reads<M>::smem());
             }
         if (segments > 1) {
-            start(k_pass_back<M>, passes * segments, cell_chunk_back_walker<M>::threads, cell_chunk_back_walker<M>::smem());
+            start(k_pass_back<M>, passes * segments, cell_chunk_back_walker<M>::threads,
+                  cell_chunk_back_walker<M>::smem());
             start(k_join_back<M>, joins, CELL_CHUNK_JOIN_THREADS, cell_chunk_joiner<M>::smem());
         }
-        start(k_back<M>, blocks * segments, cell_chunk_back_walker<M>::threads, cell_chunk_back_walker<M>::smem());
+        start(k_back<M>, blocks * segments, cell_chunk_back_walker<M>::threads,
+              cell_chunk_back_walker<M>::smem());
         args.size[0] = cell_chunk_count(n.steps, M::rows);
         if (grid)
             launch(name, k_rest<M>, args,
@@ -745,7 +748,8 @@ template <class R, class P, int Members> static void test_type(const char *type)
     if constexpr (Members & 512)
         test_member<Facts<R, P, 16, 16, 16, 2, 2, 0, 3, 2, 3>>(type, "writes of two states");
     if constexpr (Members & 2048)
-        test_member<Facts<R, P, 32, sizeof(R) == 8 ? 16 : 64, 32, 2, 2, 0, 3, 2, 0>>(type, "two writes and two reads");
+        test_member<Facts<R, P, 32, sizeof(R) == 8 ? 16 : 64, 32, 2, 2, 0, 3, 2, 0>>(
+            type, "two writes and two reads");
     if constexpr (Members & 1024)
         test_member<Facts<R, P, 16, 16, 16, 2, 2, 1, 3, 2, 3>>(type, "correction and write of two states");
     if constexpr (Members & 4096)
@@ -753,7 +757,8 @@ template <class R, class P, int Members> static void test_type(const char *type)
     if constexpr (Members & 8192)
         test_member<Facts<R, P, 32, 16, 16, 2, 2, 0, 3, 2, 4>>(type, "writes, reads, gates by value");
     if constexpr (Members & 16384)
-        test_member<Facts<R, P, sizeof(R) == 8 ? 32 : 64, 48, 64, 1, 1, 0, 1, 1, 4>>(type, "read before, gates by value");
+        test_member<Facts<R, P, sizeof(R) == 8 ? 32 : 64, 48, 64, 1, 1, 0, 1, 1, 4>>(
+            type, "read before, gates by value");
 }
 
 int main()

@@ -1,8 +1,8 @@
 // f32 products of few rows (cell_device_few.cuh) against sums made on the host.
 //
-// In: nothing. Out: `N passed, N failed`. Guaranteed: both kernels of both ways that a matrix lies, one product and several,
-// pitches beyond the extents, fewer rows than a kernel has and all: each element is the sum, of small integers, and nothing is
-// written beside them.
+// In: nothing. Out: `N passed, N failed`. Guaranteed: both kernels of both ways that a matrix lies, one
+// product and several, pitches beyond the extents, fewer rows than a kernel has and all: each element is the
+// sum, of small integers, and nothing is written beside them.
 #include "harness.h"
 
 template <int Rows, bool Across>
@@ -19,7 +19,8 @@ static int number(uint32_t &state)
 
 template <int Rows, bool Across> static void test_few(int products, int rows, int outs, int terms, int beside)
 {
-    const int x_pitch = terms + beside, w_pitch = (Across ? outs : terms) + 2 * beside, y_pitch = outs + 3 * beside;
+    const int x_pitch = terms + beside, w_pitch = (Across ? outs : terms) + 2 * beside,
+              y_pitch = outs + 3 * beside;
     const size_t x_size = (size_t)rows * x_pitch, w_size = (size_t)(Across ? terms : outs) * w_pitch;
     const size_t y_size = (size_t)rows * y_pitch;
     Array<float> x(x_size * products), w(w_size * products), y(y_size * products);
@@ -50,8 +51,9 @@ template <int Rows, bool Across> static void test_few(int products, int rows, in
                 for (int k = 0; o < outs && k < terms; k++)
                     sum += (double)x[p * x_size + r * x_pitch + k] *
                            w[p * w_size + (Across ? k * w_pitch + o : o * w_pitch + k)];
-                check(y[p * y_size + r * y_pitch + o] == (float)sum, "%d rows%s, product %d: [%d, %d] is %g, not %g", Rows,
-                      Across ? " across" : "", p, r, o, y[p * y_size + r * y_pitch + o], sum);
+                check(y[p * y_size + r * y_pitch + o] == (float)sum,
+                      "%d rows%s, product %d: [%d, %d] is %g, not %g", Rows, Across ? " across" : "", p, r, o,
+                      y[p * y_size + r * y_pitch + o], sum);
             }
 }
 

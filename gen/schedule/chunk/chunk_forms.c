@@ -60,7 +60,8 @@ const Formula *chunk_segments(const Plan *p, const ChunkCut *c, const ChunkSize 
 {
     Module *m = p->m;
     const Formula *walks = formula(m, F_MUL, all_heads(p, c), form_blocks(m, c->n_values, s->values));
-    const Formula *fit = formula(m, F_DIV, formula_const(m, chunk_blocks(p, c)), formula_with(m, F_MAX, walks, 1));
+    const Formula *fit =
+        formula(m, F_DIV, formula_const(m, chunk_blocks(p, c)), formula_with(m, F_MAX, walks, 1));
     const Formula *n = formula(m, F_MIN, formula_with(m, F_DIV, chunk_count(p, c, s), CHUNK_SEGMENT), fit);
     const Formula *more =
         formula(m, F_MUL, formula_with(m, F_SUB, n, 1), formula(m, F_LE, formula_const(m, CHUNK_FEWEST), n));

@@ -194,8 +194,8 @@ static int64_t memory_of_block(const Request *r)
     return least;
 }
 
-/* Chunks of a walk in shared memory. A walk of states only has as many as leave room for two blocks (measured:
- * six are no faster than three). */
+/* Chunks of a walk in shared memory. A walk of states only has as many as leave room for two blocks
+ * (measured: six are no faster than three). */
 enum { STAGES = 3, STATES_STAGES = 6 };
 
 /* The largest part of `all`, a multiple of 16, with at most `most`. */
@@ -311,9 +311,10 @@ static int most_rows(const ChunkCut *c)
     return c->other >= 0 || wide ? 32 : 64;
 }
 
-/* The largest blocks that fit: fewer stages first, then fewer values, then fewer rows. False: none does. A walk
- * of states only has blocks of 32 values where a head has more than 64: measured on an H200 with three chunks on
- * their way, 32 heads of 128 x 128 take 0.31 ms forward, by 64 values 0.36; 128 heads of 64 x 64 0.127, 0.107. */
+/* The largest blocks that fit: fewer stages first, then fewer values, then fewer rows. False: none does. A
+ * walk of states only has blocks of 32 values where a head has more than 64: measured on an H200 with three
+ * chunks on their way, 32 heads of 128 x 128 take 0.31 ms forward, by 64 values 0.36; 128 heads of 64 x 64
+ * 0.127, 0.107. */
 static bool choose_blocks(const Plan *p, const ChunkCut *c, ChunkSize *s)
 {
     int64_t values = c->n_values->is_const ? c->n_values->value : 64;

@@ -655,7 +655,9 @@ static void print_call(Kernel *k)
     switch (x->kind) {
     case CHUNK_PREP: buf_line(k->out, "cell_chunk_prepare<%s>(x, share);", facts); break;
     case CHUNK_REST: buf_line(k->out, "cell_chunk_finish<%s>(g, share);", facts); break;
-    case CHUNK_READ: buf_line(k->out, "cell_chunk_read<%s>(x, share, block * %d);", facts, x->s->read_values); break;
+    case CHUNK_READ:
+        buf_line(k->out, "cell_chunk_read<%s>(x, share, block * %d);", facts, x->s->read_values);
+        break;
     case CHUNK_PASS:
         buf_line(k->out, "cell_chunk_pass%s<%s>(%s, segment, segments, block, sums, factors);", which, facts,
                  of);
