@@ -105,7 +105,7 @@ static NodeId written_out(Module *m, const Pass *s, NodeId id)
     if (n.kind != N_MAP)
         return id;
     NodeId args[2] = { n.args[0], n.args[n.nargs - 1] };
-    for (int i = 0; i < n.nargs; i++)
+    for (int i = 0; i < n.nargs && i < 2; i++)
         if (holds_product(m, s, args[i]))
             args[i] = written_out(m, s, args[i]);
     return n.nargs == 1 ? node_map1(m, n.op, args[0]) : node_map2(m, n.op, args[0], args[1]);
