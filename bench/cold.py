@@ -26,7 +26,8 @@ def timed(call):
 
 
 def graph_of(call):
-    """A CUDA graph of the call, behind three calls on another stream, so that nothing is made for the first time in it."""
+    """A CUDA graph of the call, behind three calls on another stream, so that nothing is made for the first
+    time in it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

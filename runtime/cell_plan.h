@@ -217,7 +217,8 @@ typedef struct cell_list_op {
 typedef struct cell_products_op {
     int32_t n_ops;
     int16_t kernel; /* index into desc->kernels */
-    int16_t few; /* 1 + index of the first of the kernels for f32 products of few rows (cell_few_sizes.h); 0: none */
+    /* 1 + index of the first of the kernels for f32 products of few rows (cell_few_sizes.h); 0: none. */
+    int16_t few;
     cell_expr together; /* 0: they run one by one, in their order */
     cell_ref places; /* three pointers for each of CELL_MAX_TOGETHER products */
 } cell_products_op;

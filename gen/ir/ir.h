@@ -180,7 +180,8 @@ struct Module {
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     int levels; /* of walks beside the module, 1 + the largest Tensor.level; or 0 */
     const void *cut;              /* what a schedule took out of the step (Schedule.cut); or NULL */
-    int side; /* what the pass `split` is asked for: an axis of the matrix states from the last, 1 or 2; or 0 */
+    /* What the pass `split` is asked for: an axis of the matrix states from the last, 1 or 2; or 0. */
+    int side;
     int parts; /* the number of parts that it made of that axis; or 0 */
     Stacking stack; /* what the pass is asked for, and how many products it made */
     int stacked;

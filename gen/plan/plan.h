@@ -458,7 +458,7 @@ Plan *cuda_plan(const Module *lowered, const char *name);
  * them by tiles (Schedule.cut, of cells without a state). NULL: they are. */
 const struct Reason *cuda_sums_stay(const Module *lowered);
 /* Asks the passes of the module for what the plan has: for which vectors products with several params are
- * one, and whether factors go into matrices. What is said of the plan is not. */
+ * one, and whether factors go into matrices and sums are written out. What is said of the plan is not. */
 void cuda_settle(Module *lowered);
 /* Which axis of the matrix states, counted from the last, the plan for calls with few states takes apart; 1
  * where there is no such plan. */

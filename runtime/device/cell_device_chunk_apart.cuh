@@ -223,7 +223,7 @@ struct cell_chunk_states : cell_chunk_warps<M, cell_chunk_key_shares<M>(), CELL_
     }
 };
 
-// o of a chunk's rows and of V values from `value` on: a warp has 16 rows.
+// o of a chunk's rows and of V values from `first` on: a warp has 16 rows.
 template <class M> struct cell_chunk_reads : cell_chunk_scores<M> {
     typedef cell_chunk_scores<M> base;
     typedef typename M::Part Part;
@@ -256,7 +256,8 @@ template <class M> struct cell_chunk_reads : cell_chunk_scores<M> {
     cell_smem<Part> state, known;
     cell_smem<float> known_number;
 
-    __device__ __forceinline__ cell_chunk_reads(const cell_chunk<M> &of, int64_t chunk_of, int64_t first_value)
+    __device__ __forceinline__ cell_chunk_reads(const cell_chunk<M> &of, int64_t chunk_of,
+                                                int64_t first_value)
         : base(of, chunk_of), chunk(chunk_of), first(first_value)
     {
         auto cursor = cell_shared();

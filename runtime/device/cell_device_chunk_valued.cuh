@@ -3,7 +3,7 @@
 //
 //     S[k, v] <- h[v] S[k, v] + sum_n c_n[k] z_n[v]         o_r[v] = sum_k q_r[k] S[k, v]
 //
-// Each value is a recurrence of its own, of which a chunk makes D[v] S[k, v] + B[k, v]. So nothing is walked
+// Values do not meet: each is one recurrence, of which a chunk makes D[v] S[k, v] + B[k, v]. So nothing is walked
 // but elements:
 //
 //     sums   B and D of each chunk, for all chunks at once
@@ -46,7 +46,7 @@ template <class M, int Values, int Threads = CELL_CHUNK_THREADS> struct cell_chu
     static constexpr int additions = M::additions, reads = M::reads;
     static constexpr int key_pitch = cell_chunk_pitch<Part>(K), value_pitch = cell_chunk_pitch<Part>(V);
     static constexpr int value_line = V + 1, square_line = B + 1; // of arrays of Real
-    static_assert(M::corrected == 0 && M::together == 1, "each value is a recurrence of its own");
+    static_assert(M::corrected == 0 && M::together == 1, "values do not meet");
     static_assert(shares >= 2 && shares <= B, "a value's threads are neighbours in a warp");
     typedef cell_chunk_tile<R, K, V, threads> state_tile;
     typedef cell_chunk_tile<R, B, V, threads> rows_tile;

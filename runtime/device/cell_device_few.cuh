@@ -71,7 +71,8 @@ template <int Rows, bool Across> struct cell_few {
             for (int i = 0; i < own_rows; i++)
                 CELL_UNROLL
                 for (int e = 0; e < 4; e++)
-                    sums[i][Across ? e : q] = cell_fma(own[i][Across ? q : e], of[e], sums[i][Across ? e : q]);
+                    sums[i][Across ? e : q] =
+                        cell_fma(own[i][Across ? q : e], of[e], sums[i][Across ? e : q]);
         }
     }
 

@@ -43,7 +43,8 @@ template <int Rows, bool Across> static void test_few(int products, int rows, in
         args.size[i] = sizes[i];
     args.t = products;
     launch("few rows", k_few<Rows, Across>, args,
-           Shape{(unsigned)(products * outs / CELL_FEW_OUTS), CELL_FEW_THREADS, CELL_FEW_BYTES(Rows, Across)});
+           Shape{(unsigned)(products * outs / CELL_FEW_OUTS), CELL_FEW_THREADS,
+                 CELL_FEW_BYTES(Rows, Across)});
     for (int p = 0; p < products; p++)
         for (int r = 0; r < rows; r++)
             for (int o = 0; o < y_pitch; o++) {

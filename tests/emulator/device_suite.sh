@@ -86,8 +86,8 @@ fault() { # what, file behind the family's name, member, type, from, to
         passed=$((passed + 1))
     fi
 }
-# faults TYPE: those of faults.txt, each compiled in the type that its line says, or else the function TYPE prints
-# of its file.
+# faults TYPE: those of faults.txt, each compiled in the type that its line says, or else the function TYPE
+# prints of its file.
 faults() {
     local line what file member type from
     while IFS= read -r line; do

@@ -55,7 +55,8 @@ build_one() { # of build_and_run: its program
 }
 
 # PROGRAM SOURCE LEVEL SANITIZE OPTIONS...: builds a test, if it is not there or something is newer, and runs
-# it. Device tests have the sanitizers' reports, which double what compiling takes, once one of them has failed.
+# it. Device tests have the sanitizers' reports, which double what compiling takes, once one of them has
+# failed.
 build_and_run() {
     local name=$1 source=$2 level=$3 kind=flags said objects=$out/cell_emu.o libs=
     local program=$out/$name inputs="$here $root/runtime $build/libcell.a" sanitize=$4 options=("${@:5}")

@@ -33,7 +33,7 @@ enum { CHUNK_STEPS_LEAST = 2 };
  * 2.7 times less both ways, 16384 rows of 8 heads 1.2 times less and 1.3 times more. So they take calls of
  * few heads and as many steps as make tile slower than that, whose kernels all have work for each row.
  * With a gate for each value (bench/results/h200-value-gates.txt) chunks take 0.15 to 0.19 ns of each row
- * and value, both ways, and tile 0.7 us of a step and more: so they take calls of at most so many values of
+ * and value, both ways, and tile 0.7 us of a step and more: so they take calls of at most 4096 values of
  * all heads and sequences (8192 of 64 keys are 0.5 times as fast, 4096 of 128 keys 1.03 times, 2048 of 64
  * 1.5), or, of 32 keys and heads of 512 values, which tile spreads, more (16384: 1.3). With 512 steps they
  * take no longer than with 2048, which is less than tile takes; with 256 0.7 and 0.9 times as fast. f32 is

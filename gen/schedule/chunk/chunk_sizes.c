@@ -50,7 +50,8 @@ static int64_t prep_coupled(const ChunkFacts *f)
 static int64_t read_apart(const ChunkFacts *f)
 {
     const int64_t C = f->rows, vectors = f->writes + f->reads;
-    return carve(vectors * C * pitch(f, f->keys), f->part) + carve(vectors * C + (f->decays ? 22 * C : 0), 4) +
+    return carve(vectors * C * pitch(f, f->keys), f->part) +
+           carve(vectors * C + (f->decays ? 22 * C : 0), 4) +
            carve(f->read_values * pitch(f, f->keys) + f->writes * C * pitch(f, f->read_values), f->part) +
            carve(f->writes * C, 4);
 }
@@ -168,7 +169,7 @@ static int64_t rest(const ChunkFacts *f)
 
 /* ---- with a gate for each value: cell_device_chunk_valued.cuh ---- */
 
-/* Of so many values: rows of 16 of keys, of values, and a state, of the part's type. */
+/* Bytes of 16 rows of keys, of 16 rows of `values` values, and of a state of these, of the part's type. */
 static int64_t value_keys(const ChunkFacts *f)
 {
     return carve(16 * pitch(f, f->keys), f->part);
